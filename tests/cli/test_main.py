@@ -177,7 +177,7 @@ MEANINGLESS = {
     ),
     "a bind address that is a name": (
         ["up", "--data-dir", "/nowhere", "--bind-address", "localhost"],
-        'bind-address: "localhost" is not an IP address; 0.0.0.0 means every IPv4 address',
+        'bind-address: "localhost" is not an IP address; 0.0.0.0 or :: means every address of both families',
     ),
     "a first token that is none, before anything is made": (
         ["up", "--data-dir", "/nowhere", "--token", "abc"],

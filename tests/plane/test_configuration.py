@@ -17,6 +17,8 @@ from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.network import NetworkSettings
 from mooring.settings.storage import StorageSettings
 
+TWO = ("192.0.2.1", "2001:db8::1")
+
 
 def config(**flags: Any) -> ServerConfig:
     return server_config(**{"data_dir": "/d", **flags})
@@ -39,7 +41,30 @@ def test_the_defaults_are_those_of_kubernetes() -> None:
         ({"data_dir": "/"}, "data_dir", "/"),
         ({"storage": "memory:"}, "storage_url", "memory:"),
         ({"bind_address": "192.0.2.1"}, "endpoints", (Endpoint("192.0.2.1", 6443),)),
-        ({"bind_address": "::", "detected_addresses": ("192.0.2.1",)}, "endpoints", (Endpoint("192.0.2.1", 6443),)),
+        *(
+            (
+                {"bind_address": every, "detected_addresses": found},
+                "endpoints",
+                tuple(Endpoint(one, 6443) for one in found),
+            )
+            for every in ("0.0.0.0", "::", "", "::ffff:0.0.0.0", "0:0:0:0:0:0:0:0")
+            for found in (("192.0.2.1",), ("2001:db8::1",), ("192.0.2.1", "2001:db8::1"))
+        ),
+        ({"bind_address": "::"}, "endpoints", (Endpoint("127.0.0.1", 6443),)),
+        ({"bind_address": ""}, "bind_address", "0.0.0.0"),
+        ({"bind_address": "::ffff:192.0.2.1"}, "bind_address", "192.0.2.1"),
+        ({"bind_address": "2001:db8::9", "detected_addresses": TWO}, "endpoints", (Endpoint("2001:db8::9", 6443),)),
+        (
+            {"endpoints_before": ["a:5"], "detected_addresses": TWO},
+            "endpoints",
+            (Endpoint("a", 5),),
+        ),
+        ({"endpoints_before": ["a:5"]}, "given_endpoints", ()),
+        (
+            {"endpoints_before": ["a:5"], "control_plane_endpoint": ["b:5"]},
+            "given_endpoints",
+            (Endpoint("b", 5),),
+        ),
         (
             {"secure_port": 1234, "control_plane_endpoint": ["a", "b:5"]},
             "endpoints",
@@ -70,7 +95,37 @@ def test_flags_become_values(flags: dict[str, Any], what: str, value: object) ->
         ({"anonymous_requests_per_second": -1.0}, "anonymous-requests-per-second: give 0"),
         ({"anonymous_requests_per_second": float("nan")}, "anonymous-requests-per-second: give 0"),
         ({"anonymous_requests_per_second": float("inf")}, "anonymous-requests-per-second: give 0"),
+        (
+            {"bind_address": "[::]"},
+            'bind-address: "[::]" is not an IP address; 0.0.0.0 or :: means every address of both',
+        ),
         ({"control_plane_endpoint": ["a b"]}, "control-plane-endpoint: "),
+        *(
+            (
+                {"control_plane_endpoint": ["a.example", text]},
+                f'control-plane-endpoint: "{text}" means something else on each machine; give an address of this one that others',
+            )
+            for text in (
+                "0.0.0.0",
+                "0.0.0.0:443",
+                "::",
+                "[::]:6443",
+                "::ffff:0.0.0.0",
+                "[0:0::0]:1",
+                "224.0.0.1",
+                "ff02::1",
+                "255.255.255.255",
+                "::ffff:255.255.255.255",
+                "::ffff:224.0.0.9",
+            )
+        ),
+        *(
+            (
+                {"control_plane_endpoint": [text]},
+                f'control-plane-endpoint: "{text}" ends in a number; give a DNS name, or an IP',
+            )
+            for text in ("0", "0:6443", "127.1", "0x0", "0.0.0x7f", "a.1", "00.0.0.0", "0X")
+        ),
         ({"audit_log_maxsize": 0}, "audit-log-maxsize: 0 is not a number from 1 to"),
         ({"audit_log_maxbackup": 0}, "audit-log-maxbackup: 0 is not a number from 1 to 1000"),
         ({"audit_log_maxage": -1}, "audit-log-maxage: -1 is not a number from 0 to"),
@@ -84,9 +139,6 @@ def test_what_cannot_be_meant_is_refused(flags: dict[str, Any], message: str) ->
     with pytest.raises(ConfigError) as caught:
         config(**flags)
     assert str(caught.value).startswith(message)
-
-
-TWO = ("192.0.2.1", "2001:db8::1")
 
 
 @pytest.mark.parametrize(

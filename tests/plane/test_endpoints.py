@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import stat
+import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,42 @@ from typing import Any
 import pytest
 
 from mooring.errors import ConfigError
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.names import alternative_names
 from mooring.plane.configuration import server_config
 from mooring.plane.endpoints import FILE, MAX_KEPT, given_before, published, with_published
 from mooring.plane.keys.keystore import prepare
+from mooring.settings.addresses import Endpoint
 from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 
+MADE = Path(__file__).parents[1] / "vectors/datadirectories/3d16da1.tar.xz"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OWN, OTHER = "192.0.2.1", "192.0.2.2"
 
 
 def start(
-    root: Path, *given: str, address: str = OWN, withdraw: tuple[str, ...] = (), port: int = 6443
+    root: Path,
+    *given: str,
+    address: str = OWN,
+    withdraw: tuple[str, ...] = (),
+    port: int = 6443,
+    second: str = "",
+    others: tuple[str, ...] = (),
+    **flags: Any,
 ) -> tuple[str, ...]:
-    """Start with these flags on a machine with this address. Return what is published."""
-    chosen = not port
+    """Start with these flags on a machine with this address. Return what is published.
+
+    `second`: an address of the other family. `others`: addresses of interfaces without the default route.
+    """
+    detected = (address, second) if second else (address,)
     values: dict[str, Any] = {"data_dir": str(root), "secure_port": port or 40000, "withdraw_endpoint": withdraw}
-    values["control_plane_endpoint"] = given or given_before(root, {address, "127.0.0.1", "::1"})
-    config = with_published(server_config(**values, detected_addresses=(address,)), root, port_is_chosen=chosen)
+    before = given_before(root, {*detected, "127.0.0.1", "::1"})
+    config = server_config(
+        **values, **flags, control_plane_endpoint=given, endpoints_before=before, detected_addresses=detected
+    )
+    local = {*detected, *others, "127.0.0.1"}
+    config = with_published(config, root, port_is_chosen=not port, is_local=local.__contains__)
     prepare(config, NOW, secrets.token_bytes)
     return published(root)
 
@@ -141,3 +160,90 @@ def test_a_withdrawal_is_reported_and_one_of_an_address_that_is_not_published_to
     assert "withdraw-endpoint: old.exmaple:443 is not published; leave the flag out" in caplog.text
     assert start(tmp_path, withdraw=(f"{OWN}:6443",)) == ("new.example:443",)
     assert f"{OWN}:6443 is withdrawn: it is published no more" in caplog.text
+
+
+SIX = "2001:db8::1"
+
+
+def test_both_families_are_published_and_what_was_first_stays_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    both = (f"{OWN}:6443", f"[{SIX}]:6443")
+    assert start(tmp_path / "new", second=SIX) == both
+    assert start(tmp_path / "new", second=SIX) == both
+    assert start(tmp_path / "four", address=OWN) == both[:1]
+    assert start(tmp_path / "four", second=SIX) == both
+    assert start(tmp_path / "six", address=SIX) == both[1:]
+    assert start(tmp_path / "six", second=SIX) == both[::-1], "an update does not reorder"
+    assert caplog.messages == []
+    certificate = (tmp_path / "new/pki/apiserver.crt").read_bytes()
+    names = alternative_names(certificates(certificate)[0].extensions)
+    assert {OWN, SIX} <= set(map(str, names.ips))
+
+
+@pytest.mark.parametrize(
+    ("first", "flags", "expected"),
+    [
+        pytest.param(
+            OTHER, {"others": (OTHER,)}, (OTHER, OWN), id="stays first on an interface without the default route"
+        ),
+        pytest.param(OTHER, {}, (OWN, OTHER), id="is followed when it is not of this machine any more"),
+        pytest.param(OTHER, {"others": (OTHER,), "bind_address": OWN}, (OWN, OTHER), id="one address is listened on"),
+        pytest.param(
+            OTHER, {"others": (OTHER,), "advertise_address": OWN}, (OWN, OTHER), id="another one is advertised"
+        ),
+        pytest.param("127.0.0.1", {}, (OWN, "127.0.0.1"), id="loopback from a start without a network"),
+    ],
+)
+def test_the_first_address_stays_first_while_it_is_of_this_machine(
+    tmp_path: Path, first: str, flags: dict[str, Any], expected: tuple[str, ...]
+) -> None:
+    assert start(tmp_path, address=first) == (f"{first}:6443",)
+    assert start(tmp_path, **flags) == tuple(f"{one}:6443" for one in expected)
+
+
+def test_the_first_address_gives_way_when_it_is_withdrawn_or_has_another_port(tmp_path: Path) -> None:
+    start(tmp_path, address=OTHER)
+    assert start(tmp_path, others=(OTHER,), port=7443)[0] == f"{OWN}:7443"
+    start(tmp_path / "2", address=OTHER)
+    assert start(tmp_path / "2", others=(OTHER,), withdraw=(f"{OTHER}:6443",)) == (f"{OWN}:6443",)
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        pytest.param(OWN, (f"{OWN}:26443", f"[{SIX}]:26443"), id="IPv4"),
+        pytest.param(SIX, (f"[{SIX}]:26443", f"{OWN}:26443"), id="IPv6"),
+        pytest.param(OTHER, (f"{OTHER}:26443",), id="one that counts as given"),
+        pytest.param("cp.example", ("cp.example:26443",), id="a given name"),
+    ],
+)
+def test_an_update_of_a_directory_of_commit_3d16da1_reorders_nothing(
+    tmp_path: Path, then: str, now: tuple[str, ...]
+) -> None:
+    with tarfile.open(MADE) as archive:
+        archive.extract("data/admin.conf", tmp_path, filter="data")
+    root = tmp_path / "data"
+    config = (root / "admin.conf").read_text()
+    (root / "admin.conf").write_text(config.replace("127.0.0.1:26443", str(Endpoint(then, 26443))))
+    own = (OWN, SIX)
+    made = server_config(
+        data_dir=str(root),
+        secure_port=26443,
+        detected_addresses=own,
+        endpoints_before=given_before(root, {*own, "127.0.0.1", "::1"}),
+    )
+    made = with_published(made, root, port_is_chosen=False, is_local={*own, OTHER}.__contains__)
+    assert tuple(map(str, made.endpoints)) == now
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "::ffff:0.0.0.0"])
+def test_a_wildcard_that_an_earlier_version_published_is_dropped(tmp_path: Path, address: str) -> None:
+    start(tmp_path, "a.example:443", "b.example:443")
+    published_then = str(Endpoint(address, 6443))
+    (tmp_path / FILE).write_text(f"{published_then}\na.example:443\n")
+    text = (tmp_path / "admin.conf").read_text()
+    (tmp_path / "admin.conf").write_text(text.replace("https://b.example:443", f"https://{published_then}"))
+    assert start(tmp_path) == ("a.example:443",)
+    (tmp_path / FILE).write_text(f"{published_then}\n")
+    assert start(tmp_path) == (f"{OWN}:6443", "a.example:443")

@@ -30,7 +30,7 @@ from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
 
-PODS = {"one": "192.0.2.1", "two": "192.0.2.2", "three": "192.0.2.3"}
+PODS = {"one": "198.51.100.1", "two": "198.51.100.2", "three": "198.51.100.3"}
 """Addresses that the servers advertise to Pods. Nothing is sent there."""
 SHARED = ("ca.crt", "ca.key", "sa.key", "lineage.key")
 

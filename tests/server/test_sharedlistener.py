@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mooring.plane.workers.listening import bound_port, listen
+from mooring.listensockets import bound_port, listen
 from mooring.server.hostshare.share import Counted, HostMemory
 from mooring.server.transport import sharedlistener
 from mooring.server.transport.sharedlistener import SharedListener
@@ -227,13 +227,3 @@ def test_clients_of_a_worker_without_descriptors_are_turned_away_and_counted(
 
     asyncio.run(scenario())
     assert caplog.messages == ["connections cannot be accepted, and are closed: too many open files"]
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_every_address_of_a_host_listens_on_one_port(host: str) -> None:
-    sockets = listen(host, 0)
-    assert len({one.getsockname()[1] for one in sockets}) == 1
-    with pytest.raises(OSError, match=r"(?i)in use"):
-        listen(host, bound_port(sockets))
-    for one in sockets:
-        one.close()

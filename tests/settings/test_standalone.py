@@ -28,7 +28,7 @@ SECOND = timedelta(seconds=1)
         ({"node_monitor_grace_period": SECOND}, "node-monitor-grace-period: give a duration from 10s to 24h"),
         (
             {"healthz_bind_address": "localhost"},
-            'healthz-bind-address: "localhost" is not an IP address; 0.0.0.0 means every IPv4 address',
+            'healthz-bind-address: "localhost" is not an IP address; 0.0.0.0 or :: means every address of both families',
         ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

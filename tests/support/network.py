@@ -67,6 +67,10 @@ class Network:
         """Return `command`, run inside the namespace under the same process number."""
         return ["nsenter", f"--net={self.file(host)}", *command]
 
+    def configure(self, host: str, commands: str) -> None:
+        """Run commands of `ip` inside a namespace, one a line."""
+        _ip(commands, self._name(host))
+
     def isolate(self, host: str) -> None:
         """Take the link of a host down: packets from and to it are lost."""
         _ip(f"link set {host} down", self._hub)

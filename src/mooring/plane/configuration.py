@@ -70,6 +70,8 @@ class ServerConfig:
     """Addresses that are published to clients; the first is the address of the control plane."""
     advertise_address: str
     """Address under which Pods reach this server; "" when no usable one is known."""
+    given_endpoints: tuple[Endpoint, ...] = ()
+    """Those of `endpoints` that were given at this start, and not at an earlier one."""
 
     def __getitem__(self, subject: type[S]) -> S:
         """Return the settings of a subject."""
@@ -90,12 +92,17 @@ class ServerConfig:
 def server_config(
     *,
     detected_addresses: Sequence[str] = (),
+    endpoints_before: Sequence[str] = (),
     **values: Any,
 ) -> ServerConfig:
     """Check the values of settings, by field name, and return the configuration. Raises ConfigError.
 
-    `detected_addresses` are addresses of this machine, at most one of each family.
+    `detected_addresses` are addresses of this machine, at most one of each family. `endpoints_before` were given at an earlier
+    start, and count where this one gives none.
     """
+    is_given = bool(values.get("control_plane_endpoint"))
+    if not is_given:
+        values = {**values, "control_plane_endpoint": endpoints_before}
     unknown = values.keys() - {one.field for one in declared_settings()}
     if unknown:
         raise TypeError(f"no setting is called {', '.join(sorted(unknown))}")
@@ -106,8 +113,10 @@ def server_config(
     assert isinstance(workers, WorkersSettings)
     if store.in_memory and workers.workers > 1:
         raise ConfigError("workers: a store in memory belongs to one process; give 1, or another --storage")
+    endpoints = network.endpoints(detected_addresses)
     return ServerConfig(
         settings=settings,
-        endpoints=network.endpoints(detected_addresses),
+        endpoints=endpoints,
+        given_endpoints=endpoints if is_given else (),
         advertise_address=network.advertised(detected_addresses),
     )

@@ -31,6 +31,7 @@ from mooring.clock import Clock, SystemClock
 from mooring.controllers import standalonetable
 from mooring.controllers.table import build
 from mooring.errors import ConfigError, ForbiddenError, MooringError
+from mooring.listensockets import ListenError
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.signing.authorities import SignerAuthorities
@@ -221,13 +222,11 @@ async def _run_always(controllers: StandaloneControllers, clock: Clock) -> None:
 
 
 async def _listen(health: HealthServer, settings: StandaloneSettings) -> None:
-    address, port = settings.healthz_bind_address, settings.healthz_port
     try:
-        await health.start(address, port)
-    except OSError as error:
-        raise ConfigError(
-            f"healthz-port: cannot listen on {address}:{port}: {os.strerror(error.errno or 0).lower()}; choose another port"
-        ) from error
+        await health.start(settings.healthz_bind_address, settings.healthz_port)
+    except ListenError as error:
+        reason = (error.strerror or "").lower()
+        raise ConfigError(f"healthz-port: cannot listen on {error.where}: {reason}; choose another port") from error
 
 
 def _end_of(task: asyncio.Task[None]) -> str:

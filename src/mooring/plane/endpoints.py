@@ -2,9 +2,11 @@
 
 Rules kept here (docs/operate.md#the-address-of-the-control-plane):
 * Addresses that a person gave are kept, those of this machine as well, until others are given. They stand in a file of the data
-  directory, which is empty where nobody gave one: then the address of the machine is determined at each start.
+  directory, which is empty where nobody gave one: then the addresses of the machine are determined at each start. The one that
+  was published first stays first while it is of this machine: kubeadm and kubelets use the first alone.
 * What was published stays published behind the addresses of this start: kubeconfigs and machines have it. It goes when a person
   withdraws it, or leaves it out of given addresses of which another one stays: machines have that, too.
+* An address that means another machine everywhere, such as 0.0.0.0, is not kept.
 * A port that the system chose is used once, and is not kept.
 * A directory of an earlier version has no such file. There, several addresses and those of other machines count as given.
 """
@@ -12,15 +14,16 @@ Rules kept here (docs/operate.md#the-address-of-the-control-plane):
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from mooring.client.files import read_limited, write_atomic
 from mooring.errors import ConfigError, MooringError, StorageError
+from mooring.listensockets import is_of_this_machine
 from mooring.plane.configuration import ServerConfig
-from mooring.settings.addresses import Endpoint, parse_endpoint
+from mooring.settings.addresses import Endpoint, parse_address, parse_endpoint, unpublishable
 from mooring.settings.network import NetworkSettings
 from mooring.trust.kubeconfig.model import CLUSTER_NAME, other_addresses
 from mooring.trust.kubeconfig.text import parse_kubeconfig
@@ -50,9 +53,14 @@ def given_before(data_dir: Path, local: Collection[str]) -> tuple[str, ...]:
         kept = _kept(path)
         if len(_parsed(kept)) < len(kept):
             raise StorageError(f"{path} is damaged; remove it, and give the addresses again with --{FILE}")
-        return kept
+        return _publishable(kept)
     before = published(data_dir)
-    return () if len(before) == 1 and urlsplit(f"//{before[0]}").hostname in local else before
+    return () if len(before) == 1 and urlsplit(f"//{before[0]}").hostname in local else _publishable(before)
+
+
+def _publishable(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the addresses of an earlier start that this version publishes, too."""
+    return tuple(text for text in texts if not any(unpublishable(endpoint.host) for endpoint in _parsed((text,))))
 
 
 def _kept(path: Path) -> tuple[str, ...]:
@@ -63,11 +71,13 @@ def _kept(path: Path) -> tuple[str, ...]:
         raise StorageError(str(error)) from error
 
 
-def with_published(config: ServerConfig, data_dir: Path, *, port_is_chosen: bool) -> ServerConfig:
+def with_published(
+    config: ServerConfig, data_dir: Path, *, port_is_chosen: bool, is_local: Callable[[str], bool] = is_of_this_machine
+) -> ServerConfig:
     """Return the configuration that also publishes what the last start published.
 
-    `port_is_chosen`: the system chose the port of this start. Raises ConfigError for a withdrawn address that is given, and
-    StorageError for a file of the data directory.
+    `port_is_chosen`: the system chose the port of this start. `is_local`: an IP address is of this machine. Raises ConfigError for
+    a withdrawn address that is given, and StorageError for a file of the data directory.
     """
     settings = config[NetworkSettings]
     withdrawn = [parse_endpoint(text, "withdraw-endpoint", settings.secure_port) for text in settings.withdraw_endpoint]
@@ -77,9 +87,23 @@ def with_published(config: ServerConfig, data_dir: Path, *, port_is_chosen: bool
         )
     if port_is_chosen:
         return config
-    gone = (*config.endpoints, *withdrawn, *_left_out(config, data_dir))
-    kept = [one for one in _parsed(published(data_dir)) if one not in gone]
-    return replace(config, endpoints=(*config.endpoints, *kept[:MAX_KEPT]))
+    before = _parsed(_publishable(published(data_dir)))
+    own = config.endpoints
+    if settings.publishes_detected and before and before[0] not in withdrawn:
+        first = before[0]
+        if first in own or _is_still_own(first, settings, is_local):
+            own = (first, *(one for one in own if one != first))
+    gone = (*own, *withdrawn, *_left_out(config, data_dir))
+    kept = [one for one in before if one not in gone]
+    return replace(config, endpoints=(*own, *kept[:MAX_KEPT]))
+
+
+def _is_still_own(endpoint: Endpoint, settings: NetworkSettings, is_local: Callable[[str], bool]) -> bool:
+    """Return whether this server, which listens on every address, can be reached from other machines at an address of before."""
+    address = parse_address(endpoint.host)
+    if address is None or address.is_loopback or address.is_link_local:
+        return False
+    return endpoint.port == settings.secure_port and is_local(str(address))
 
 
 def _left_out(config: ServerConfig, data_dir: Path) -> list[Endpoint]:

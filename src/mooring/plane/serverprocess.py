@@ -23,20 +23,19 @@ import uvloop
 
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
+from mooring.listensockets import ListenError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.files.directorylock import only_server
 from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.listenaddress import cannot_listen, check_published
 from mooring.plane.parts.foundation import Process
 from mooring.plane.process.lifecycle import RunningServer, cancelled, running
 from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.plane.workers.available import worker_count
-from mooring.plane.workers.listening import cannot_listen
 from mooring.plane.workers.parent import is_terminal
 from mooring.plane.workers.serve import ReadConfig, serve_with_workers
 from mooring.servicenotifier import ServiceNotifier
-from mooring.settings.addresses import Endpoint
-from mooring.settings.network import NetworkSettings
 
 log = logging.getLogger("mooring")
 
@@ -55,6 +54,7 @@ def serve(config: ServerConfig, on_ready: OnReady | None = None, read_config: Re
     """
     notifier = ServiceNotifier.of_environment()
     with only_server(Path(config.data_dir)):
+        check_published(config)  # before the keys: what cannot work is not written to admin.conf
         if (count := worker_count(config)) > 1:
             read_again, announce = read_config or (lambda: config), on_ready or (lambda server: None)
             serve_with_workers(config, count, read_again, announce, notifier)
@@ -90,7 +90,6 @@ async def serve_until_signal(
         loop.add_signal_handler(number, stop)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
         loop.add_signal_handler(signal.SIGHUP, hang_up)
-    network = config[NetworkSettings]
     async with AsyncExitStack() as stack:
         clock = SystemClock()
         alive = asyncio.create_task(notifier.keep_alive(clock), name="service manager")
@@ -98,11 +97,9 @@ async def serve_until_signal(
         process = Process(identity=process_identity(), is_gone=is_gone)
         try:
             server = await stack.enter_async_context(running(config, key_store, clock, os.urandom, process))
-        except OSError as error:
-            if error.filename is not None:
-                raise  # of a file, not of a socket
-            raise cannot_listen(network, error) from error
-        serving = f"serving on {Endpoint(network.bind_address, server.port)}, reached as {config.endpoints[0].url}"
+        except ListenError as error:
+            raise cannot_listen(error) from error
+        serving = f"serving on {server.assembly.http.listener.listens_at}, reached as {config.endpoints[0].url}"
         log.info("%s", serving)
         notifier.ready(serving)
         if on_ready is not None:

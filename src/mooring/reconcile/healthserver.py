@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from mooring.listensockets import bound_port, listen
+
 MAX_HEAD = 8 << 10
 """Bytes of a request: probes and scrapers send a tenth of this."""
 SECONDS = 5.0
@@ -34,18 +36,20 @@ class HealthServer:
         self._every = {**live, **ready}
         self._metrics = metrics
         self._connections = 0
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
 
     async def start(self, address: str, port: int) -> int:
-        """Listen, and return the port. Raises OSError."""
-        self._server = await asyncio.start_server(self._serve, address, port, limit=MAX_HEAD)
-        found: int = self._server.sockets[0].getsockname()[1]
-        return found
+        """Listen at an IP address, and return the port. Raises ListenError."""
+        sockets = listen(address, port)
+        bound = bound_port(sockets)
+        for listening in sockets:
+            self._servers.append(await asyncio.start_server(self._serve, sock=listening, limit=MAX_HEAD))
+        return bound
 
     async def stop(self) -> None:
-        """Close the listener; responses that are being sent may end."""
-        if self._server is not None:
-            self._server.close()
+        """Close the listening sockets; responses that are being sent may end."""
+        while self._servers:
+            self._servers.pop().close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1

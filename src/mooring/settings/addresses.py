@@ -18,6 +18,9 @@ DEFAULT_SERVICE_RANGE = "10.96.0.0/12"
 """kubeadm's `--service-cidr`."""
 SERVICE_PREFIXES = {4: (12, 28), 6: (64, 124)}
 """Longest and shortest range of Services by IP version: kube-apiserver takes none larger, and the tenth address is the DNS's."""
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - machines join over the network
+"""kube-apiserver's default of `--bind-address`. Like `::` it means every address of both families."""
+_BROADCAST = IPv4Address("255.255.255.255")
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -84,18 +87,36 @@ def parse_suffixes(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
     return suffixes
 
 
+def unpublishable(host: str) -> str:
+    """Return the reason for which a host is not the address of one machine, "" when it may be.
+
+    Programs read a name that ends in a number as an IPv4 address, `0` as 0.0.0.0 (WHATWG URL, "ends in a number"; inet_aton).
+    """
+    address = parse_address(host)
+    if address is None:
+        last = host.rpartition(".")[2]
+        is_number = last.isdigit() or re.fullmatch(r"0x[0-9a-f]*", last) is not None
+        return "ends in a number; give a DNS name, or an IP address with its four numbers" if is_number else ""
+    if address.is_unspecified or address.is_multicast or address == _BROADCAST:
+        return "means something else on each machine; give an address of this one that others reach"
+    return ""
+
+
 def parse_hosts(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
     """Return DNS names and IP addresses in their normal form."""
     return tuple(parse_host(text, key) for text in texts)
 
 
 def parse_bind_address(text: str, key: str) -> str:
-    """Return an IP address to listen on."""
+    """Return an IP address to listen on, IPv4 for an IPv4-mapped one; the empty text means every address."""
     try:
-        ipaddress.ip_address(text)
+        address = ipaddress.ip_address(text or EVERY_ADDRESS)
     except ValueError:
-        raise ConfigError(f'{key}: "{text}" is not an IP address; 0.0.0.0 means every IPv4 address') from None
-    return text
+        raise ConfigError(
+            f'{key}: "{text}" is not an IP address; 0.0.0.0 or :: means every address of both families'
+        ) from None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
 
 
 def parse_service_range(text: str, key: str) -> Network:

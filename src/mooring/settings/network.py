@@ -11,11 +11,15 @@ from mooring.errors import ConfigError
 from mooring.settings.addresses import (
     DEFAULT_PORT,
     DEFAULT_SERVICE_RANGE,
+    EVERY_ADDRESS,
+    Address,
     Endpoint,
     Network,
+    parse_address,
     parse_bind_address,
     parse_endpoint,
     parse_service_range,
+    unpublishable,
 )
 from mooring.settings.declaration import Settings, setting
 from mooring.settings.valuetypes import COMMA_SEPARATED, PORT, TEXT
@@ -42,8 +46,8 @@ class NetworkSettings(Settings):
 
     bind_address: str = setting(
         TEXT,
-        default="0.0.0.0",  # noqa: S104 - kube-apiserver's default: machines join over the network
-        meaning="IP address to listen on.",
+        default=EVERY_ADDRESS,
+        meaning="IP address to listen on; 0.0.0.0 or :: means every address of both families.",
         metavar="IP",
         parse=parse_bind_address,
         everyday=True,
@@ -59,7 +63,7 @@ class NetworkSettings(Settings):
         COMMA_SEPARATED,
         default=(),
         meaning="host[:port] under which clients reach the control plane; repeatable. All are published, the first as the address.",
-        default_note="as on the last start, else this machine's address",
+        default_note="as on the last start, else this machine's addresses, one of each family",
         metavar="HOST[:PORT]",
         everyday=True,
     )
@@ -95,19 +99,44 @@ class NetworkSettings(Settings):
 
         `detected` are the addresses of this machine, at most one of each family.
         """
-        given = self.control_plane_endpoint
-        if given:
-            return tuple(parse_endpoint(text, "control-plane-endpoint", self.secure_port) for text in given)
-        bound = ipaddress.ip_address(self.bind_address)
-        host = next(iter(detected), "127.0.0.1") if bound.is_unspecified else str(bound)
-        return (Endpoint(self.advertise_address or host, self.secure_port),)
+        if self.control_plane_endpoint:
+            return tuple(map(self._given_endpoint, self.control_plane_endpoint))
+        hosts: Sequence[str] = (self.bind_address,)
+        if self.advertise_address:
+            hosts = (self.advertise_address,)
+        elif self.listens_everywhere:
+            hosts = detected or ("127.0.0.1",)
+        return tuple(Endpoint(host, self.secure_port) for host in hosts)
+
+    def _given_endpoint(self, text: str) -> Endpoint:
+        endpoint = parse_endpoint(text, "control-plane-endpoint", self.secure_port)
+        if reason := unpublishable(endpoint.host):
+            raise ConfigError(f'control-plane-endpoint: "{text}" {reason}')
+        return endpoint
+
+    @property
+    def listens_everywhere(self) -> bool:
+        """Whether the server listens on every address of both families."""
+        return ipaddress.ip_address(self.bind_address).is_unspecified
+
+    @property
+    def publishes_detected(self) -> bool:
+        """Whether the addresses of the machine are published, because no setting names others."""
+        return self.listens_everywhere and not self.control_plane_endpoint and not self.advertise_address
+
+    def listens_at(self, address: Address) -> bool:
+        """Return whether a connection to an address of this machine reaches the server."""
+        return self.listens_everywhere or parse_address(self.bind_address) == address
+
+    def listens_in_family_of(self, address: Address) -> bool:
+        """Return whether the server listens on addresses of this family at all."""
+        return self.listens_everywhere or ipaddress.ip_address(self.bind_address).version == address.version
 
     def advertised(self, detected: Sequence[str]) -> str:
         """Return the address under which Pods reach this server, "" when no usable one is known."""
         if self.advertise_address:
             return self.advertise_address
-        bound = ipaddress.ip_address(self.bind_address)
-        candidates = detected if bound.is_unspecified else (str(bound),)
+        candidates = detected if self.listens_everywhere else (self.bind_address,)
         return next((text for text in candidates if not self._unusable(text)), "")
 
     def _unusable(self, text: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -11,10 +13,15 @@ from click.core import ParameterSource
 
 from mooring.client.files import home
 from mooring.errors import ArgumentError
+from mooring.listensockets import ListenError, bound_port, close_all, listen
 from mooring.settings.addresses import DEFAULT_PORT
 
 _DOCUMENTATION_ADDRESSES = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
 """Addresses for documentation (RFC 5737, RFC 3849). The kernel chooses a route for them, and no packet is sent."""
+
+_IPV6_ADDR_PREFERENCES = 72
+_IPV6_PREFER_SRC_PUBLIC = 2
+"""Of linux/in6.h (RFC 5014); the module socket does not have them."""
 
 
 def default_data_dir() -> str:
@@ -39,24 +46,32 @@ def data_directory(value: str) -> Path:
 
 
 def detected_addresses() -> tuple[str, ...]:
-    """Return the addresses of the interfaces of the default routes, IPv4 first. Sends no packet."""
+    """Return the addresses of the interfaces of the default routes, IPv4 first, as kubeadm orders them. Sends no packet.
+
+    An IPv6 address that is temporary (RFC 8981) or link-local is not one that others reach later.
+    """
     found = []
     for address, family in _DOCUMENTATION_ADDRESSES:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                if family == socket.AF_INET6:
+                    with suppress(OSError):  # not Linux
+                        probe.setsockopt(socket.IPPROTO_IPV6, _IPV6_ADDR_PREFERENCES, _IPV6_PREFER_SRC_PUBLIC)
                 probe.connect((address, 9))
-                found.append(str(probe.getsockname()[0]))
+                source = str(probe.getsockname()[0])
         except OSError:
             continue  # no route
+        if family == socket.AF_INET or not ipaddress.ip_address(source).is_link_local:
+            found.append(source)
     return tuple(found)
 
 
 def free_port(address: str) -> int:
-    """Return a TCP port that is free at `address` now; DEFAULT_PORT when the address is not of this machine."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    """Return a TCP port that is free at an IP address now; DEFAULT_PORT when the address is not of this machine."""
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind((address, 0))
-            return int(probe.getsockname()[1])
-    except OSError:
+        sockets = listen(address, 0)
+    except ListenError:
         return DEFAULT_PORT  # the server fails to listen, with an error that names the address
+    port = bound_port(sockets)
+    close_all(sockets)
+    return port

@@ -18,6 +18,7 @@ from mooring.cli.options.flags import Command
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, declared_settings, server_config
 from mooring.plane.endpoints import given_before, with_published
+from mooring.settings.addresses import parse_bind_address
 from mooring.settings.valuetypes import split_commas
 
 
@@ -33,17 +34,18 @@ def server_configuration(*, config: ConfigFile | None = None, **values: Any) -> 
     Fills in the defaults that depend on this machine, and the settings that only a configuration file can hold.
     """
     data_dir = machine.data_directory(values["data_dir"])
-    detected, bind_address = machine.detected_addresses(), values["bind_address"]
+    detected = machine.detected_addresses()
+    bind_address = parse_bind_address(values["bind_address"], "bind-address")
     local = {*detected, values["advertise_address"], bind_address, "127.0.0.1", "::1"}
-    endpoints = split_commas(values["control_plane_endpoint"])
     found = server_config(
         **{
             **values,
             **_settings_without_flag(config),
             "data_dir": str(data_dir),
             "secure_port": values["secure_port"] or machine.free_port(bind_address),
-            "control_plane_endpoint": endpoints or given_before(data_dir, local),
+            "control_plane_endpoint": split_commas(values["control_plane_endpoint"]),
         },
+        endpoints_before=given_before(data_dir, local),
         detected_addresses=detected,
     )
     return with_published(found, data_dir, port_is_chosen=not values["secure_port"])

@@ -15,16 +15,16 @@ from collections.abc import Callable
 from mooring.authn.table import PROVIDERS
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
+from mooring.listensockets import ListenError, close_all, format_addresses, listen
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.listenaddress import cannot_listen, check_published
 from mooring.plane.process.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS, RunningServer
 from mooring.plane.process.seat import Seats
 from mooring.plane.sharedkeys.start import in_child, prepare_keys
 from mooring.plane.workers.line import Line
-from mooring.plane.workers.listening import bound_port, cannot_listen, listen
 from mooring.plane.workers.parent import Body, Limits, WorkersParent, seats_for
 from mooring.plane.workers.worker import run_worker
 from mooring.servicenotifier import ServiceNotifier
-from mooring.settings.addresses import Endpoint
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
 from mooring.settings.storage import StorageSettings
@@ -53,9 +53,8 @@ def serve_with_workers(
     network = config[NetworkSettings]
     try:
         sockets = listen(network.bind_address, network.secure_port)
-    except OSError as error:
-        raise cannot_listen(network, error) from error
-    port = bound_port(sockets)
+    except ListenError as error:
+        raise cannot_listen(error) from error
     seats = Seats(seats_for(count), count, sockets)
 
     def body_of(wanted: ServerConfig) -> Body:
@@ -69,10 +68,10 @@ def serve_with_workers(
     def read() -> Body:
         wanted = read_config()
         _refuse_shared_changes(config, wanted)
+        check_published(wanted)
         return body_of(wanted)
 
-    url = config.endpoints[0].url
-    serving = f"serving on {Endpoint(network.bind_address, port)} with {count} workers, reached as {url}"
+    serving = f"serving on {format_addresses(sockets)} with {count} workers, reached as {config.endpoints[0].url}"
 
     def all_serve() -> None:
         log.info("%s", serving)
@@ -80,8 +79,9 @@ def serve_with_workers(
 
     def stopping() -> None:
         notifier.stopping()
-        for listening in sockets:
-            listening.close()  # else clients would connect to it until the last worker has ended, and nobody accept them
+        close_all(
+            sockets
+        )  # else clients would connect until the last worker has ended, and no process would accept them
 
     for provider in PROVIDERS:
         provider.load()  # modules that are imported here take memory once, and not in each worker

@@ -1,4 +1,4 @@
-"""Accept connections on one address, bound their number and held memory, and drain them at the end.
+"""Accept connections on the sockets of one address, bound their number and held memory, and drain them at the end.
 
 Rules kept here:
 * Connections, in all and of one source, and the memory held for them (`mooring.server.transport.heldbytes`) are bounded, for the
@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from OpenSSL import SSL
 
 from mooring.clock import SystemClock
+from mooring.listensockets import BACKLOG, bound_port, close_all, format_addresses, listen
 from mooring.server.hostshare.share import ALONE, Counted, HostShare
 from mooring.server.reminders import Reminders
 from mooring.server.transport.heldbytes import HeldBytes, SourceNetwork
@@ -34,8 +35,6 @@ SPARE_FILES = 128
 """File descriptors reserved for the database, logs and files; half of all where fewer than twice as many may be open."""
 FEW_CONNECTIONS = 512
 """Below this many connections the operator is told at the start that the limit of open files is low."""
-BACKLOG = 1024
-"""Connections that the kernel may queue before they are accepted."""
 FLUSH_CHECK_SECONDS = 0.01
 """Time between checks of the connections, while the server stops."""
 
@@ -88,26 +87,36 @@ class Listener:
         self._behind: set[TlsProtocol] = set()
         """Connections for which bytes waited at their last write."""
         self._check_timer: asyncio.TimerHandle | None = None
-        self._server: asyncio.Server | SharedListener | None = None
+        self._servers: list[asyncio.Server | SharedListener] = []
         self._shared: SharedListener | None = None
         """Set in a worker."""
+        self.listens_at = ""
+        """Addresses of the sockets, for a log; "" in a worker."""
 
     async def start(self, host: str, port: int) -> int:
-        """Listen, and return the bound port; port 0 selects a free one. Raises OSError."""
+        """Listen at an IP address, and return the bound port; port 0 selects a free one. Raises ListenError."""
         self.loop = asyncio.get_running_loop()
-        self._server = await self.loop.create_server(lambda: TlsProtocol(self), host, port, backlog=BACKLOG)
-        for listening in self._server.sockets:
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        bound = self._server.sockets[0].getsockname()
-        return int(bound[1])
+        sockets = listen(host, port)
+        self.listens_at, bound = format_addresses(sockets), bound_port(sockets)
+        try:
+            for listening in sockets:
+                self._servers.append(
+                    await self.loop.create_server(lambda: TlsProtocol(self), sock=listening, backlog=BACKLOG)
+                )
+        except BaseException:
+            self.stop_accepting()
+            close_all(sockets)
+            raise
+        return bound
 
     def start_shared(self, sockets: Sequence[socket.socket]) -> int:
         """Accept from sockets that other workers share, and return their port."""
         self.loop = asyncio.get_running_loop()
         shared = SharedListener(sockets, lambda: TlsProtocol(self), self._share, self._count_unaccepted)
         shared.start()
-        self._server = self._shared = shared
-        return int(sockets[0].getsockname()[1])
+        self._shared = shared
+        self._servers.append(shared)
+        return bound_port(sockets)
 
     def _count_unaccepted(self) -> None:
         self.refused += 1
@@ -182,10 +191,9 @@ class Listener:
         self._check_timer = self.loop.call_later(CHECK_SECONDS, self._check_readers) if self._behind else None
 
     def stop_accepting(self) -> None:
-        """Close the listening socket. Idempotent."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        """Close the listening sockets. Idempotent."""
+        while self._servers:
+            self._servers.pop().close()
 
     async def wait_until_requested(self, seconds: float) -> None:
         """Wait until no request is under way to this server as far as it can know, at most `seconds`: it would be lost.
