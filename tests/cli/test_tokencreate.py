@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_the_join_line_names_the_port_that_the_url_means(
         format_kubeconfig(user_kubeconfig(server, ThrowawayCA().certificate_pem, KubeconfigUser("admin")))
     )
     line = mooring.done("token", "create", "--print-join-command", "--dry-run", "--kubeconfig", str(kubeconfig))
-    assert f"mooring join {address} --token " in line
+    assert f"mooring join {shlex.quote(address)} --token " in line
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,10 @@ def test_flags_become_values(flags: dict[str, Any], what: str, value: object) ->
             {"bind_address": "[::]"},
             'bind-address: "[::]" is not an IP address; 0.0.0.0 or :: means every address of both',
         ),
+        (
+            {"bind_address": "fe80::1%eth0"},
+            'bind-address: "fe80::1%eth0" names an interface; other machines cannot use that',
+        ),
         ({"control_plane_endpoint": ["a b"]}, "control-plane-endpoint: "),
         *(
             (

@@ -234,6 +234,12 @@ def test_the_serving_certificate_has_every_name_clients_use(tmp_path: Path) -> N
         pytest.param({"apiserver_cert_extra_sans": ["new.example"]}, 0, {"pki/apiserver.crt"}, id="a new name"),
         pytest.param({"bind_address": "192.0.2.1"}, 0, set(), id="an address it has already"),
         pytest.param(
+            {"bind_address": "fe80::1%eth0", "control_plane_endpoint": ["192.0.2.1"]},
+            0,
+            {"pki/apiserver.crt"},
+            id="a link-local address, without its interface",
+        ),
+        pytest.param(
             {"control_plane_endpoint": ["api.example"]},
             0,
             {"pki/apiserver.crt", "admin.conf", "super-admin.conf"},

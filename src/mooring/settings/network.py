@@ -106,6 +106,11 @@ class NetworkSettings(Settings):
             hosts = (self.advertise_address,)
         elif self.listens_everywhere:
             hosts = detected or ("127.0.0.1",)
+        elif "%" in self.bind_address:
+            raise ConfigError(
+                f'bind-address: "{self.bind_address}" names an interface; other machines cannot use that, give the address under '
+                "which they reach the server with control-plane-endpoint"
+            )
         return tuple(Endpoint(host, self.secure_port) for host in hosts)
 
     def _given_endpoint(self, text: str) -> Endpoint:

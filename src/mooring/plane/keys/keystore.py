@@ -341,7 +341,7 @@ class _Preparation:
         if config.advertise_address:
             addresses.append(config.advertise_address)
         if not ipaddress.ip_address(network.bind_address).is_unspecified:
-            addresses.append(network.bind_address)
+            addresses.append(network.bind_address.partition("%")[0])  # a certificate names no interface
         return list(dict.fromkeys(names)), list(dict.fromkeys(addresses))
 
     def _is_current(self, certificate: Certificate, key: PrivateKey, authority: Authority) -> bool:
