@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.answertext import MAX_TEXT, answer_text
+from mooring.trust.answertext import MAX_TEXT, answer_text, header_secrets
 
 PASSWORD = Secret("secretpassword")
 TEXTS: dict[str, tuple[bytes, str]] = {
@@ -48,6 +48,21 @@ TEXTS: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize(("body", "text"), TEXTS.values(), ids=TEXTS)
 def test_text_of_an_answer(body: bytes, text: str) -> None:
     assert answer_text(body, (PASSWORD,), ("node", "server")) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (None, []),
+        (b"Bearer token", [b"token"]),
+        (b"Basic " + base64.b64encode(b"jane:pass:word"), [base64.b64encode(b"jane:pass:word"), b"pass:word"]),
+        (b"basic " + base64.b64encode(b"jane:"), [base64.b64encode(b"jane:")]),
+        (b"Basic x", [b"x"]),
+        (b"odd", []),
+    ],
+)
+def test_secrets_of_a_header(value: bytes | None, found: list[bytes]) -> None:
+    assert [one.reveal() for one in header_secrets(Secret(value) if value else None)] == found
 
 
 @given(st.binary(max_size=2000) | st.text(max_size=1000).map(lambda text: json.dumps({"message": text}).encode()))

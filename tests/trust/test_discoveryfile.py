@@ -372,6 +372,13 @@ def test_the_text_of_a_refusal_is_kept(reply: HttpResponse, text: str) -> None:
     assert len(str(caught.value)) < 1000
 
 
+def test_the_text_of_a_refusal_is_left_out_where_a_plugin_gave_the_credential() -> None:
+    user = KubeconfigUser("joiner", exec=replace(PLUGIN, command="/bin/get-token"))
+    text = format_kubeconfig(user_kubeconfig(SERVER, CA, user))
+    with pytest.raises(errors.RefusedAnswerError, match="see the server's log"):
+        discover(network(reply=said(500, refused("hush"))), text, allow_credentials=True)
+
+
 def test_the_text_of_a_refused_document_is_kept_unless_its_url_has_a_secret() -> None:
     net = with_page(HttpResponse(500, b"no such bucket"))
     with pytest.raises(errors.RefusedAnswerError, match=r"answered 500: no such bucket$"):

@@ -53,7 +53,7 @@ from mooring.errors import (
     TooManyRequestsError,
 )
 from mooring.secret import Secret
-from mooring.trust.answertext import after_colon, answer_text
+from mooring.trust.answertext import after_colon, answer_text, header_secrets
 from mooring.trust.discovery.errors import (
     AnswerTooLongError,
     BalancerAnswerError,
@@ -464,8 +464,7 @@ class ClusterClient:
             return NotFoundError("the server could not find the requested resource")
         obj = _json_object(body)
         if obj is None or obj.get("kind") != "Status":
-            credential = authorization.reveal().rpartition(b" ")[2] if authorization is not None else b""
-            text = answer_text(body, [Secret(credential)] if credential else ())
+            text = answer_text(body, header_secrets(authorization))
             if status in BALANCER_STATUSES:
                 return BalancerAnswerError(self._step, status, text)
             return NotKubernetesError(self._step, f"status {status} without a Kubernetes Status{after_colon(text)}")

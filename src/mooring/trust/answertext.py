@@ -14,6 +14,7 @@ import html
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 
 from mooring.secret import Secret
 
@@ -33,6 +34,16 @@ def answer_text(body: bytes, secrets: Iterable[Secret] = (), users: Iterable[str
     if any(form in text or form in message for form in forms):
         return ""
     return " ".join("".join(one if one.isprintable() else " " for one in message[: 8 * MAX_TEXT]).split())[:MAX_TEXT]
+
+
+def header_secrets(authorization: Secret | None) -> list[Secret]:
+    """Return the secrets in a value of the header Authorization: a token, or the text of Basic and the password in it."""
+    scheme, _, credential = authorization.reveal().partition(b" ") if authorization is not None else (b"", b"", b"")
+    found = [credential]
+    if scheme.lower() == b"basic":
+        with suppress(ValueError):
+            found.append(base64.b64decode(credential).partition(b":")[2])
+    return [Secret(one) for one in found if one]
 
 
 def in_brackets(text: str) -> str:

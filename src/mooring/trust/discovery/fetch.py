@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from mooring.secret import Secret
 from mooring.trust.answertext import after_colon, answer_text
 from mooring.trust.discovery import errors
 from mooring.trust.discovery.clusterinfo import NAME, PATH
@@ -63,12 +62,6 @@ def trust_of(cluster: Cluster) -> Trust:
     )
 
 
-def answered_secrets(credentials: KubeconfigUser | None) -> list[Secret]:
-    """Return the secrets that a request with these credentials carries, which no error repeats."""
-    found = (credentials.token, credentials.password) if credentials is not None else ()
-    return [one for one in found if one]
-
-
 def prove_server(cluster: Cluster) -> DiscoveryExchange[None]:
     """Prove that the CAs of `cluster` verify the server at its address. Raises DiscoveryError."""
     step = f"asking {cluster.server} with the CA that cluster-info names"
@@ -100,8 +93,7 @@ def read_cluster_info(
 
 def _refusal(step: str, reply: HttpResponse, credentials: KubeconfigUser | None) -> errors.DiscoveryError:
     """Return the error for an answer other than 200, with what the server says."""
-    username = credentials.username if credentials is not None else ""
-    text = answer_text(reply.body, answered_secrets(credentials), (username,))
+    text = _text(reply.body, credentials)
     try:
         is_status = _json_object(step, reply.body).get("kind") == "Status"
     except errors.NotKubernetesError:
@@ -118,6 +110,16 @@ def _refusal(step: str, reply: HttpResponse, credentials: KubeconfigUser | None)
     if reply.status == 404:
         return errors.ClusterInfoMissingError(step, text)
     return errors.RefusedAnswerError(step, reply.status, text)
+
+
+def _text(body: bytes, credentials: KubeconfigUser | None) -> str:
+    """Return what the server says; "" when it repeats a secret of the request, or may: that of a plugin is not known here."""
+    if credentials is None:
+        return answer_text(body)
+    if credentials.exec is not None:
+        return ""
+    secrets = [one for one in (credentials.token, credentials.password) if one]
+    return answer_text(body, secrets, (credentials.username,))
 
 
 def connection_error(step: str, failure: HttpFailure) -> errors.DiscoveryError:
