@@ -10,6 +10,7 @@ _NO_DISCOVERY = Never("The client has a verified server by then.")
 _ON_THE_CLIENT = Never("The client decides by what it was given and what it fetched, and reads no state of a server.")
 _NOT_A_SERVER = Never("The client verifies each server in the same way.")
 _UNVERIFIED = Proof(_TOKEN + "test_credentials_are_never_sent_without_verified_tls")
+_REFRESH = "tests/trust/test_refresh.py::"
 _FIRST_TOKEN = "tests/cli/test_firsttoken.py::"
 
 ROWS: tuple[Promise, ...] = (
@@ -189,6 +190,35 @@ ROWS: tuple[Promise, ...] = (
                     "tests/agent/test_clockskew.py::"
                     "test_a_new_certificate_that_is_not_valid_here_tells_which_clock_differs"
                 ),
+            },
+        ),
+    ),
+    Promise(
+        key="the-way-is-proved-before-it-is-written",
+        sentence="A file of a member names a way to a server (address, CA, name, proxy) after a server has responded by exactly "
+        "that way; one that was set by hand stays.",
+        doors=doors(
+            Never("It writes no file of a machine."),
+            {
+                Door.KUBEADM: Proof(
+                    "tests/agent/test_join_live.py::test_discovery_alone_writes_the_way_that_has_responded"
+                ),
+                Door.K3S: Proof(
+                    "tests/agent/k3s/test_membership.py::test_kubeconfigs_name_the_cas_that_verify_the_server"
+                ),
+                Door.RENEWAL: Proof(_REFRESH + "test_the_way_to_an_address_is_merged_field_by_field_and_proved"),
+                Door.RECOVERY: Proof(_REFRESH + "test_a_token_that_is_given_again_keeps_the_way_that_was_set_here"),
+                Door.OTHER_SERVER: Proof(
+                    _REFRESH + "test_the_way_to_a_further_address_changes_only_when_it_leads_there"
+                ),
+            },
+        ),
+        moments=moments(
+            _ON_THE_CLIENT,
+            {
+                Moment.AT_REST: Proof(_REFRESH + "test_a_published_way_that_does_not_lead_there_is_not_written"),
+                Moment.RESTART: Proof(_REFRESH + "test_the_base_keeps_the_ways_that_were_published"),
+                Moment.UNREADABLE: Proof(_REFRESH + "test_ways_that_cannot_be_read_are_left_out"),
             },
         ),
     ),
