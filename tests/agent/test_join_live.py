@@ -34,8 +34,10 @@ from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
 from mooring.trust.k3s.token import format_token
 from mooring.trust.kubeconfig.model import ExecPlugin, Kubeconfig, KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
+from tests.support.connectproxy import connect_proxy
 from tests.support.joinplans import join_options, join_plan
-from tests.support.liveserver import LiveServer
+from tests.support.liveserver import LiveServer, start_server
+from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 
 ONCE = Polling(attempts=1)
@@ -349,3 +351,26 @@ def test_a_server_that_dies_and_comes_back_does_not_fail_a_join(
             restart.join()
     assert result.request_name
     assert get(live_server, "nodes", plan.node_name)
+
+
+def test_a_machine_joins_and_stays_fresh_by_a_proxy_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of the server resolves for the proxy only: a step that connects directly fails."""
+    port = free_port()
+    with connect_proxy(port) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,fd00::/8,*.example.com,.test.")
+        server = start_server(tmp_path / "server", "--control-plane-endpoint", f"proxied.test:{port}", port=port)
+        try:
+            plan = join_plan(
+                "m1", (f"proxied.test:{port}",), Secret(server.create_token().reveal()), pins=(server.pin,)
+            )
+            before = len(proxy.targets)
+            assert not joined(plan, tmp_path / "m1").already_member
+            assert len(proxy.targets) > before + 2
+            assert joined(plan, tmp_path / "m1").already_member
+            addresses = get(server, "nodes", "m1")["status"]["addresses"]
+            assert {"type": "Hostname", "address": "m1"} in addresses
+            assert all(one["address"] for one in addresses)
+        finally:
+            server.stop()
+        assert set(proxy.targets) == {f"proxied.test:{port}"}
