@@ -68,6 +68,14 @@ def test_a_given_address_of_this_machine_at_which_nothing_listens_is_an_error(
     )
 
 
+def test_one_address_that_works_does_not_excuse_another_that_others_would_use(port: int) -> None:
+    config = server_config(
+        data_dir="/d", secure_port=port, bind_address="127.0.0.1", control_plane_endpoint=["127.0.0.1", OTHER]
+    )
+    with pytest.raises(ConfigError, match=f"^control-plane-endpoint: {OTHER}:{port} is of this machine"):
+        check_published(config, lambda address: True)
+
+
 def test_an_advertised_address_is_compared_as_well(port: int) -> None:
     config = server_config(data_dir="/d", secure_port=port, bind_address="127.0.0.1", advertise_address=OTHER)
     with pytest.raises(ConfigError, match=f"^advertise-address: {OTHER}:{port} is of this machine"):
@@ -102,6 +110,12 @@ def test_an_advertised_address_is_compared_as_well(port: int) -> None:
             id="IPv4 of a server with IPv6",
         ),
         pytest.param({"control_plane_endpoint": [OTHER]}, "", id="an address of another machine"),
+        pytest.param(
+            {"control_plane_endpoint": ["127.0.0.1", "127.0.0.2"]},
+            "127.0.0.2:{port} is published, and nothing listens there yet: bind-address is 127.0.0.1; start the server, or the "
+            "program that forwards it to 127.0.0.1:{port}",
+            id="another server of a trial on loopback",
+        ),
         pytest.param({"control_plane_endpoint": ["api.example.com", "127.0.0.2:1"]}, "", id="a name, and another port"),
         pytest.param({}, "", id="the address that is listened on"),
         pytest.param({"control_plane_endpoint": ["::ffff:127.0.0.1"]}, "", id="the same, IPv4-mapped"),

@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.settings.addresses import parse_bind_address, unpublishable
+from mooring.settings.addresses import parse_bind_address, parse_endpoint, unpublishable
 from mooring.settings.network import NetworkSettings
 
 
@@ -59,6 +59,15 @@ def test_an_address_is_covered_or_not(bound: str, address: str, is_covered: bool
     settings = NetworkSettings.read({"bind_address": bound})
     literal = ipaddress.ip_address(address)
     assert (settings.listens_at(literal), settings.listens_in_family_of(literal)) == (is_covered, is_family)
+
+
+@pytest.mark.parametrize(
+    ("text", "reached"),
+    [("192.0.2.1:7443", True), ("192.0.2.1:6443", False), ("192.0.2.2:7443", False), ("a.example:7443", False)],
+)
+def test_an_endpoint_reaches_the_server_or_not(text: str, reached: bool) -> None:
+    settings = NetworkSettings.read({"bind_address": "192.0.2.1", "secure_port": 7443})
+    assert settings.is_reached_by(parse_endpoint(text, "x")) is reached
 
 
 @pytest.mark.parametrize(

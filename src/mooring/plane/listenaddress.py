@@ -3,6 +3,8 @@
 Rules kept here (docs/operate.md#the-address-of-the-control-plane):
 * Nothing reaches a published address of this machine that `bind-address` leaves out, unless another program listens there and
   forwards. One that was given at this start is an error while nothing listens there; one of an earlier start is a warning.
+* Several servers on one machine, for a trial, publish the loopback addresses of each other: beside one that reaches this server,
+  another one is a warning.
 * Nothing can be known of names, of other ports, and of addresses of other machines.
 """
 
@@ -59,6 +61,11 @@ def check_published(config: ServerConfig, is_local: Callable[[str], bool] = is_o
             log.warning(
                 "%s is published, and this server listens on %s only: the program that listens on the published address must "
                 "forward to it", endpoint, here,
+            )  # fmt: skip
+        elif address.is_loopback and any(map(network.is_reached_by, config.endpoints)):
+            log.warning(
+                "%s is published, and nothing listens there yet: bind-address is %s; start the server, or the program that "
+                "forwards it to %s", endpoint, here.host, here,
             )  # fmt: skip
         elif key:
             raise ConfigError(

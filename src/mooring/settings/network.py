@@ -133,6 +133,11 @@ class NetworkSettings(Settings):
         """Return whether a connection to an address of this machine reaches the server."""
         return self.listens_everywhere or parse_address(self.bind_address) == address
 
+    def is_reached_by(self, endpoint: Endpoint) -> bool:
+        """Return whether an endpoint, of this machine, is listened on."""
+        address = parse_address(endpoint.host)
+        return address is not None and endpoint.port == self.secure_port and self.listens_at(address)
+
     def listens_in_family_of(self, address: Address) -> bool:
         """Return whether the server listens on addresses of this family at all."""
         return self.listens_everywhere or ipaddress.ip_address(self.bind_address).version == address.version
