@@ -166,6 +166,17 @@ def test_discovery_alone_writes_the_way_that_has_responded(live_server: LiveServ
     assert any("no tls-server-name or proxy-url" in line for line in said)
 
 
+def test_a_pin_counts_more_than_a_ca_that_was_written_by_hand(live_server: LiveServer, tmp_path: Path) -> None:
+    plan = plan_for(live_server, live_server.create_token(), "by-hand")
+    state = joined(plan, tmp_path).files
+    (known,) = state.read_clusters()
+    state.write_kubeconfig(
+        [replace(known, ca_pem=ThrowawayCA().certificate_pem, tls_server_name="localhost")], state.read_base()
+    )
+    assert joined(plan, tmp_path).already_member
+    assert state.read_clusters() == (replace(known, tls_server_name="localhost"),)
+
+
 def test_joining_again_is_safe_even_when_the_token_is_gone(live_server: LiveServer, tmp_path: Path) -> None:
     token = live_server.create_token()
     plan = plan_for(live_server, token, "m2")

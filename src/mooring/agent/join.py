@@ -502,12 +502,15 @@ class _Join:
     async def _write_membership(self, trusted: TrustedCluster, pair: Pair) -> tuple[Cluster, ...]:
         """Update the files of a member, and remove those that a crash left. Return the addresses that they name.
 
-        A document that is given names the way itself. What a token finds is merged into kubelet.conf, as the agent does it.
+        A document that is given names the way itself. What a token finds is merged into kubelet.conf, as the agent does it. The CA
+        that a pin vouches for replaces that of another cluster.
         """
         with self.steps.step(steps.FILES) as summary:
             record_choices(self.state, self.options)
             clusters, known = trusted.clusters, self.state.read_clusters()
             if known and isinstance(self.plan.discovery, ByToken):
+                if not _have_common_ca(known[0].ca_pem, trusted.ca_pem):
+                    known = tuple(replace(one, ca_pem=trusted.ca_pem) for one in known)
                 merge = merge_published(known, self.state.read_base(), trusted)
                 clusters = await drive_notifying(merge, self._fetch, self.clock.sleep, self._report)
             written = await clusterfiles.write(self.state, pair, clusters, trusted, self.clock)
