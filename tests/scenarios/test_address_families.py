@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from mooring.cli.options.machine import detected_addresses
 from mooring.client.files import read_limited
+from mooring.listensockets import is_of_this_machine
 from mooring.plane.endpoints import published
 from mooring.settings.addresses import parse_endpoint
 from tests.support import forkserver
@@ -91,3 +93,28 @@ def test_every_published_address_answers_and_a_machine_joins_by_the_printed_line
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(60)
+
+
+def test_addresses_that_others_keep_are_detected_and_those_of_this_machine_are_known() -> None:
+    """RFC 8981: a temporary address is for connections that a machine opens, and changes daily."""
+    with network(["server", "client"]) as net:
+
+        def detected() -> tuple[str, ...]:
+            return net.run("server", detected_addresses)
+
+        def is_local(address: str) -> bool:
+            return net.run("server", lambda: is_of_this_machine(address))
+
+        def switch_on(setting: str, value: str) -> None:
+            net.run("server", lambda: Path("/proc/sys/net", setting).write_text(value))
+
+        switch_on("ipv6/conf/eth0/use_tempaddr", "2")
+        net.configure("server", "route add default via 192.0.2.2\nroute add default dev eth0 via fe80::1")
+        assert detected() == (FOUR,), "a link-local address is for one link"
+        net.configure("server", "address add fd00:a::1/64 dev eth0 nodad mngtmpaddr valid_lft 9000 preferred_lft 8000")
+        eventually(lambda: len(net.run("server", Path("/proc/thread-self/net/if_inet6").read_text).split("fd00")) > 2)
+        assert detected() == (FOUR, SIX)
+        assert [is_local(one) for one in (FOUR, SIX, "127.0.0.2", "192.0.2.9", "fd00:a::9")] == [True] * 3 + [False] * 2
+        for version in ("ipv4", "ipv6"):
+            switch_on(f"{version}/ip_nonlocal_bind", "1")
+        assert not any(map(is_local, (FOUR, SIX, "192.0.2.9"))), "the kernel binds every address, and does not tell"

@@ -58,11 +58,14 @@ def detected_addresses() -> tuple[str, ...]:
                     with suppress(OSError):  # not Linux
                         probe.setsockopt(socket.IPPROTO_IPV6, _IPV6_ADDR_PREFERENCES, _IPV6_PREFER_SRC_PUBLIC)
                 probe.connect((address, 9))
-                source = str(probe.getsockname()[0])
+                source = ipaddress.ip_address(probe.getsockname()[0])
         except OSError:
             continue  # no route
-        if family == socket.AF_INET or not ipaddress.ip_address(source).is_link_local:
-            found.append(source)
+        is_link_local = source.version == 6 and source.is_link_local
+        if (
+            not is_link_local and not source.is_loopback
+        ):  # as the kernel chooses ::1 before eth0 has an address that it may use
+            found.append(str(source))
     return tuple(found)
 
 
