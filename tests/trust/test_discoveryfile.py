@@ -24,6 +24,7 @@ from mooring.trust.httpexchange import (
     ACCEPT_JSON,
     CERTIFICATE,
     CERTIFICATE_TIME,
+    PROXY,
     SYSTEM_ROOTS,
     UNREACHABLE,
     HttpFailure,
@@ -317,12 +318,22 @@ def test_a_document_is_refused_before_anything_is_asked(text: str | bytes, messa
         (HttpFailure(UNREACHABLE, "refused"), errors.EndpointDownError),
         (HttpFailure(CERTIFICATE, "unknown CA"), errors.CertificateError),
         (HttpFailure(CERTIFICATE_TIME, "too early"), errors.ClockSkewError),
+        (HttpFailure(PROXY, "the proxy answered 403"), errors.ProxyRefusalError),
         (status(401), errors.UnauthorizedAnswerError),
         (status(404), errors.ClusterInfoMissingError),
         (status(500), errors.RefusedAnswerError),
         (HttpResponse(200, b"<html>"), errors.NotKubernetesError),
     ],
-    ids=["endpoint down", "another CA", "clock skew", "401", "404", "500", "not a Kubernetes server"],
+    ids=[
+        "endpoint down",
+        "another CA",
+        "clock skew",
+        "a proxy that refuses",
+        "401",
+        "404",
+        "500",
+        "not a Kubernetes server",
+    ],
 )
 def test_another_answer_is_polled_on_and_then_raised(
     reply: HttpResponse | HttpFailure, error: type[errors.DiscoveryError]
