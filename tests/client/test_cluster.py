@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.status import CODES
 from mooring.apimachinery.watchevent import WatchEvent
 from mooring.cli.cluster import is_transient
 from mooring.client.cluster import JSON_PATCH, STRATEGIC, TIMEOUT, ClusterClient, ListResult
@@ -22,6 +23,7 @@ from mooring.client.listwatch import follow
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
     AlreadyExistsError,
+    ApiError,
     ConfigError,
     ConflictError,
     ExpiredError,
@@ -279,6 +281,59 @@ def test_the_text_of_an_answer_of_another_program_is_kept_in_one_line(status: in
 
     with peer.http_peer(lambda asked: peer.Reply(status, body), SERVING) as server:
         asyncio.run(run(server))
+
+
+TOKEN = "s3cret-t0ken"
+
+
+@pytest.mark.parametrize(
+    "repeating",
+    [
+        pytest.param({"message": f"you sent Bearer {TOKEN}"}, id="message"),
+        pytest.param({"message": "no", "details": {"causes": [None, {"message": TOKEN}]}}, id="cause"),
+        pytest.param({"reason": TOKEN}, id="reason"),
+    ],
+)
+@pytest.mark.parametrize("reason", ["Forbidden", "TooManyRequests", "ServiceUnavailable", "InternalError"])
+def test_a_status_that_repeats_the_token_keeps_its_reason_alone(reason: str, repeating: dict[str, Any]) -> None:
+    code = CODES[reason]
+    body = json.dumps({"kind": "Status", "reason": reason, "code": code, **repeating}).encode()
+
+    async def run(server: peer.Peer) -> None:
+        user = KubeconfigUser("u", token=Secret(TOKEN))
+        async with ClusterClient(Cluster("c", server.url, CA.certificate_pem), user, SystemClock()) as client:
+            with pytest.raises(ApiError) as caught:
+                await client.get("secrets", "x", "y")
+        assert TOKEN not in f"{caught.value} {caught.value!r} {caught.value.details}"
+        assert str(caught.value) == ("the server answered with code " + str(code) if "reason" in repeating else reason)
+
+    with peer.http_peer(lambda asked: peer.Reply(code, body), SERVING) as server:
+        asyncio.run(run(server))
+
+
+def test_a_status_whose_user_has_the_short_password_as_its_name_is_kept() -> None:
+    body = json.dumps({"kind": "Status", "reason": "Forbidden", "message": 'User "admin" cannot'}).encode()
+
+    async def run(server: peer.Peer) -> None:
+        user = KubeconfigUser("u", username="admin", password=Secret("admin"))
+        async with ClusterClient(Cluster("c", server.url, CA.certificate_pem), user, SystemClock()) as client:
+            with pytest.raises(ForbiddenError, match=r'^User "admin" cannot$'):
+                await client.get("secrets", "x", "y")
+
+    with peer.http_peer(lambda asked: peer.Reply(403, body), SERVING) as server:
+        asyncio.run(run(server))
+
+
+@pytest.mark.parametrize("details", [["x"], "x", 1, True])
+def test_details_of_a_status_that_are_no_object_are_none(details: Any) -> None:
+    body = json.dumps({"kind": "Status", "reason": "TooManyRequests", "message": "wait", "details": details}).encode()
+
+    async def work(client: ClusterClient) -> None:
+        with pytest.raises(TooManyRequestsError, match=r"^wait$") as caught:
+            await client.get("secrets", "x", "y")
+        assert caught.value.details.retry_after == 7
+
+    asking(lambda asked: peer.Reply(429, body, {"Retry-After": "7"}), work)
 
 
 @pytest.mark.parametrize(

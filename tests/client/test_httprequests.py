@@ -126,6 +126,18 @@ def test_the_name_for_tls_has_no_final_dot(name: str) -> None:
         assert other.message == "hostname mismatch, certificate is not valid for 'other.test'"
 
 
+@pytest.mark.parametrize("name", [".api.test", ".", "...", "api\0.test", "\u00e9" * 70, "\u2024.test", "\udc80"])
+def test_a_name_that_tls_cannot_send_fails_the_request(name: str) -> None:
+    with peer.http_peer(pair=CA.server("api.test")) as server:
+        failure = failed(HttpRequest(Trust(CA.certificate_pem, tls_server_name=name), url=server.url))
+    assert failure.kind in (CERTIFICATE, UNREACHABLE)
+
+
+@pytest.mark.parametrize("host", ["xn--zz..", ".api.test", "\u00e9" * 70])
+def test_a_host_that_is_no_name_fails_the_request(host: str) -> None:
+    assert failed(HttpRequest(Trust(CA.certificate_pem), url=f"https://{host}:6443")).kind in (CERTIFICATE, UNREACHABLE)
+
+
 @pytest.mark.parametrize("zone", ["%251", "%1"])
 def test_an_interface_is_dialled_and_neither_verified_nor_sent(zone: str) -> None:
     """RFC 4007 6, RFC 6874. The loopback address with the index of an interface stands for a link-local one."""

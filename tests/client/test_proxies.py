@@ -144,6 +144,15 @@ def test_a_proxy_that_cannot_be_used_ends_the_command_without_a_request(monkeypa
             call()
 
 
+@pytest.mark.parametrize("url", ["ftp://user:secret@proxy", "proxy:3128", "http://[::1", "http://user:s/ecret@proxy"])
+def test_a_proxy_of_a_way_that_cannot_be_used_fails_that_way_alone(url: str) -> None:
+    """cluster-info may name it, and another address may be reached."""
+    failure = failed("https://192.0.2.1:6443", Trust(CA.certificate_pem, proxy_url=url))
+    assert (failure.kind, failure.unsent) == (PROXY, True)
+    assert failure.message.startswith("proxy-url: it is not a")
+    assert "ecret" not in failure.message
+
+
 def test_a_proxy_url_that_cannot_be_used_names_its_cluster() -> None:
     async def ask() -> None:
         cluster = Cluster("c", "https://192.0.2.1:6443", CA.certificate_pem, proxy_url="proxy:3128")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.answertext import MAX_TEXT, answer_text, header_secrets
+from mooring.trust.answertext import MAX_TEXT, answer_text, has_secret, header_secrets
 
 PASSWORD = Secret("secretpassword")
 TEXTS: dict[str, tuple[bytes, str]] = {
@@ -63,6 +64,30 @@ def test_text_of_an_answer(body: bytes, text: str) -> None:
 )
 def test_secrets_of_a_header(value: bytes | None, found: list[bytes]) -> None:
     assert [one.reveal() for one in header_secrets(Secret(value) if value else None)] == found
+
+
+@pytest.mark.parametrize(
+    ("status", "has"),
+    [
+        pytest.param({"message": "no"}, False, id="none"),
+        pytest.param({"message": "it was secretpassword"}, True, id="message"),
+        pytest.param({"message": ["secretpassword"]}, True, id="another type"),
+        pytest.param({"reason": "secretpassword"}, True, id="reason"),
+        pytest.param({"details": {"causes": [None, {"message": "secretpassword"}]}}, True, id="cause"),
+        pytest.param({"details": {"causes": "x"}}, False, id="causes of another type"),
+        pytest.param({"details": ["x"]}, False, id="details of another type"),
+    ],
+)
+@pytest.mark.parametrize("is_escaped", [False, True])
+def test_a_secret_in_a_status(status: dict[str, Any], has: bool, is_escaped: bool) -> None:
+    body = json.dumps(status)
+    body = body.replace("secret", "\\u0073ecret") if is_escaped else body
+    assert has_secret(json.loads(body), body.encode(), [Secret(b"other"), PASSWORD]) is has
+
+
+def test_a_word_that_is_a_password_too_is_no_secret_in_a_status() -> None:
+    status = {"message": 'User "admin" cannot'}
+    assert not has_secret(status, json.dumps(status).encode(), [Secret(b"admin")])
 
 
 @given(st.binary(max_size=2000) | st.text(max_size=1000).map(lambda text: json.dumps({"message": text}).encode()))

@@ -8,7 +8,15 @@ import pytest
 
 from mooring.trust.discovery.errors import UnusableClusterInfoError
 from mooring.trust.discovery.trustedcluster import check_server
-from mooring.trust.httpsurl import dialled_host, https_url_problem, is_address, is_https, tls_name, url_of
+from mooring.trust.httpsurl import (
+    dialled_host,
+    https_url_problem,
+    is_address,
+    is_https,
+    is_sent_by_tls,
+    tls_name,
+    url_of,
+)
 from mooring.trust.kubeconfig.model import Cluster
 
 
@@ -96,3 +104,11 @@ def test_the_url_of_an_endpoint_escapes_the_zone() -> None:
 
 def test_an_address_is_not_a_name() -> None:
     assert [is_address(host) for host in ("192.0.2.1", "fe80::1%eth0", "api", "")] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [("api.test", True), ("192.0.2.1", True), ("", False), (".api.test", False), ("api\0.test", False)],
+)
+def test_names_that_tls_sends(name: str, sent: bool) -> None:
+    assert is_sent_by_tls(name) is sent

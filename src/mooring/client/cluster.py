@@ -35,7 +35,7 @@ import msgspec
 from mooring.api.paths import PATHS
 from mooring.apimachinery.resource import ResourcePath
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.status import error_of
+from mooring.apimachinery.status import CODES, error_of
 from mooring.apimachinery.watchevent import ERROR, FrameReader, WatchEvent
 from mooring.client.files import read_limited
 from mooring.client.http import tls
@@ -53,7 +53,7 @@ from mooring.errors import (
     TooManyRequestsError,
 )
 from mooring.secret import Secret
-from mooring.trust.answertext import after_colon, answer_text, header_secrets
+from mooring.trust.answertext import after_colon, answer_text, has_secret, header_secrets
 from mooring.trust.discovery.errors import (
     AnswerTooLongError,
     BalancerAnswerError,
@@ -458,20 +458,24 @@ class ClusterClient:
         return f"asking {self.server}"
 
     def _refusal(self, path: str, answer: HttpResponse, authorization: Secret | None) -> ApiError | PeerError:
-        """Return the error for an answer other than 2xx. The text of one without a Status repeats no credential."""
+        """Return the error for an answer other than 2xx. Its text repeats no credential."""
         status, headers, body = answer.status, answer.headers, answer.body
         if status == 404 and path.startswith(_GROUPS) and body.strip() == _PAGE_NOT_FOUND:
             return NotFoundError("the server could not find the requested resource")
-        obj = _json_object(body)
+        obj, secrets = _json_object(body), header_secrets(authorization)
         if obj is None or obj.get("kind") != "Status":
-            text = answer_text(body, header_secrets(authorization))
+            text = answer_text(body, secrets)
             if status in BALANCER_STATUSES:
                 return BalancerAnswerError(self._step, status, text)
             return NotKubernetesError(self._step, f"status {status} without a Kubernetes Status{after_colon(text)}")
+        if has_secret(obj, body, secrets):
+            reason = obj.get("reason")
+            obj = {"reason": reason if isinstance(reason, str) and reason in CODES else ""}
         obj["code"] = obj.get("code") or status
-        after = headers.get("retry-after", "")
-        if after.isascii() and after.isdigit() and not (obj.get("details") or {}).get("retryAfterSeconds"):
-            obj["details"] = (obj.get("details") or {}) | {"retryAfterSeconds": int(after[:6])}
+        given, after = obj.get("details"), headers.get("retry-after", "")
+        details = given if isinstance(given, dict) else {}
+        if after.isascii() and after.isdigit() and not details.get("retryAfterSeconds"):
+            obj["details"] = details | {"retryAfterSeconds": int(after[:6])}
         error = error_of(obj)
         error.audit_id = headers.get("audit-id", "")
         return error

@@ -4,7 +4,7 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent, docs/protocol/discovery-
 * The message of a Status is the text, of a page its title, and otherwise the whole body: k3s answers in plain text in places.
 * The text is one line without control characters, of at most MAX_TEXT characters. Any machine may have sent it.
 * An answer that repeats a secret of this machine has no text, whether the secret stands there in clear, escaped in JSON, or in the
-  base64 of HTTP Basic.
+  base64 of HTTP Basic. Of a Status that does so to a command, its reason and code stay.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from mooring.secret import Secret
 
 MAX_TEXT = 600
 """Characters of a server's text that an error repeats: reason and remedy of a certificate request that was denied."""
+MIN_SECRET = 8
+"""Characters of a secret that is looked for in a Status: its message names users, one of whom may be called `admin`."""
 _TITLE = re.compile(r"<title[^>]{0,100}>([^<]{0,600})", re.IGNORECASE)
 
 
@@ -34,6 +37,16 @@ def answer_text(body: bytes, secrets: Iterable[Secret] = (), users: Iterable[str
     if any(form in text or form in message for form in forms):
         return ""
     return " ".join("".join(one if one.isprintable() else " " for one in message[: 8 * MAX_TEXT]).split())[:MAX_TEXT]
+
+
+def has_secret(status: Mapping[str, Any], body: bytes, secrets: Iterable[Secret]) -> bool:
+    """Return whether a Status, read from `body`, repeats one of the secrets of its request."""
+    details = status.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    parts = (status, *(one for one in (causes if isinstance(causes, list) else ()) if isinstance(one, dict)))
+    texts = (body.decode("utf-8", "replace"), *(str(part.get("message")) for part in parts), str(status.get("reason")))
+    forms = (form for secret in secrets for form in _forms(secret.reveal(), ()) if len(form) >= MIN_SECRET)
+    return any(form in text for form in forms for text in texts)
 
 
 def header_secrets(authorization: Secret | None) -> list[Secret]:

@@ -59,6 +59,11 @@ def tls_name(host: str) -> str:
     return host[:-1] if host.endswith(".") and len(host) > 1 else host
 
 
+def is_sent_by_tls(name: str) -> bool:
+    """Return whether TLS can send a name: OpenSSL refuses an empty one, a dot in front and NUL."""
+    return bool(name) and not name.startswith(".") and "\0" not in name
+
+
 def is_address(host: str) -> bool:
     """Return whether a host is an IP address and not a name."""
     try:

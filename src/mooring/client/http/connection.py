@@ -28,7 +28,7 @@ from urllib.parse import urlsplit, urlunsplit
 from mooring.client.http import tls
 from mooring.trust.httpexchange import PROXY, HttpFailure, HttpRequest, Trust
 from mooring.trust.httpproxy import Proxy, ProxySettingError, environment_proxy, k3s_proxy, named_proxy
-from mooring.trust.httpsurl import dialled_host, is_address, tls_name
+from mooring.trust.httpsurl import dialled_host, is_address, is_sent_by_tls, tls_name
 from mooring.trust.kubeconfig.model import Cluster
 
 if TYPE_CHECKING:
@@ -216,6 +216,9 @@ class ConnectionPool:
         except ValueError as error:
             raise httpx2.InvalidURL(f"the URL cannot be read: {error}") from None
         way.host, way.proxy = host, self._proxies(request.url)
+        name = tls_name(self._tls_server_name or host)
+        if not is_sent_by_tls(name):
+            raise tls.certificate_error(f"no certificate has the name {name!r}")
         client = self._client(way.proxy)
         headers = list(request.headers)
         if request.authorization is not None:
@@ -232,7 +235,7 @@ class ConnectionPool:
                 content=request.body,
                 timeout=timeout,
                 extensions={
-                    "sni_hostname": tls_name(self._tls_server_name or host),
+                    "sni_hostname": name,
                     "dialled_host": host,
                     "trace": way.trace,
                 },
@@ -267,10 +270,13 @@ def library_url(url: str) -> tuple[str, str]:
 
 
 def transport_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that `ConnectionPool.stream` raises when there is no whole response."""
+    """Return the exceptions that `ConnectionPool.stream` raises when there is no whole response.
+
+    UnicodeError is that of a host or a name with no form in the DNS.
+    """
     import httpx2
 
-    return (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ExceptionGroup)
+    return (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ExceptionGroup, UnicodeError)
 
 
 def not_sent(error: BaseException) -> bool:

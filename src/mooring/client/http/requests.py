@@ -23,7 +23,8 @@ from mooring.client.http.connection import ConnectionPool, ResponseStream, Way, 
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.driver import drive_notifying, ignore
 from mooring.clock import Clock
-from mooring.trust.httpexchange import TOO_LONG, HttpFailure, HttpRequest, HttpResponse, Reply, Trust, Wait
+from mooring.trust.httpexchange import PROXY, TOO_LONG, HttpFailure, HttpRequest, HttpResponse, Reply, Trust, Wait
+from mooring.trust.httpproxy import ProxySettingError
 from mooring.trust.kubeconfig.model import Cluster
 
 N = TypeVar("N")
@@ -98,12 +99,21 @@ async def read_steadily(stream: ResponseStream, limit: int, seconds: float) -> b
 
 async def fetch(request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailure:
     """Send one request over a connection of its own. Raises ConfigError when its credentials, its CA or the
-    setting of its proxy cannot be used.
+    proxy of the environment cannot be used. An unusable proxy that the way of the request names fails that way alone.
     """
     trust = request.target
     if not isinstance(trust, Trust):
         raise ValueError(f"the trust of the target {trust} is not known here")
     presented = await _presented(request, trust, clock)
+    try:
+        return await _fetch(request, trust, presented, clock)
+    except ProxySettingError as error:
+        if not trust.proxy_url:
+            raise
+        return HttpFailure(PROXY, str(error), unsent=True)
+
+
+async def _fetch(request: HttpRequest, trust: Trust, presented: Presented, clock: Clock) -> HttpResponse | HttpFailure:
     connection = ConnectionPool(_context(trust, presented), trust.tls_server_name, proxies_for(trust))
     request = replace(
         request,

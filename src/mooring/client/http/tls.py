@@ -111,9 +111,14 @@ class _ApiServerConnection(_Connection):
     def do_handshake(self) -> None:
         super().do_handshake()
         if _is_of_node(self.getpeercert() or {}):
-            error = ssl.SSLCertVerificationError(1, NODE_CERTIFICATE)
-            error.verify_code, error.verify_message = 0, NODE_CERTIFICATE
-            raise error
+            raise certificate_error(NODE_CERTIFICATE)
+
+
+def certificate_error(message: str) -> ssl.SSLCertVerificationError:
+    """Return the error of a connection that this program ends, because the certificate of its server could not be right."""
+    error = ssl.SSLCertVerificationError(1, message)
+    error.verify_code, error.verify_message = 0, message
+    return error
 
 
 def _is_of_node(certificate: Mapping[str, Any]) -> bool:
