@@ -217,7 +217,7 @@ ROWS: tuple[Promise, ...] = (
             _ON_THE_CLIENT,
             {
                 Moment.AT_REST: Proof(_REFRESH + "test_a_published_way_that_does_not_lead_there_is_not_written"),
-                Moment.RESTART: Proof(_REFRESH + "test_the_base_keeps_the_ways_that_were_published"),
+                Moment.RESTART: Proof(_REFRESH + "test_a_published_way_that_leads_there_later_is_written_then"),
                 Moment.UNREADABLE: Proof(_REFRESH + "test_ways_that_cannot_be_read_are_left_out"),
             },
         ),

@@ -65,6 +65,12 @@ def order(found: Refreshed) -> list[str]:
         pytest.param([C], base(A), info(B), [A, B, C], [C, B], id="it stays when the published one was changed"),
         pytest.param([C, A], base(A), info(A), [A], [A, C], id="it yields when it does not answer"),
         pytest.param([C], None, info(A), [A, C], [C, A], id="of what was published before nothing is known"),
+        pytest.param([A, C], base(A), info(A), [A], [A, C], id="a further address that somebody else set stays"),
+        pytest.param([A, C], base(A), info(B), [A, B], [B, C], id="it stays when all published ones were changed"),
+        pytest.param([A, B, C], base(A, B), info(A), [A], [A, C], id="it stays beside one that was taken away"),
+        pytest.param([A, C], None, info(A), [A], [A, C], id="it stays where nothing is known of before"),
+        pytest.param([A, C], base(A), info(A, C), [A], [A, C], id="it is published now"),
+        pytest.param([A, B, C], base(A, B), info(A, B), [C], [C, A, B], id="it is the only one that answers"),
     ],
 )
 def test_addresses(
@@ -200,6 +206,47 @@ def test_a_published_way_that_does_not_lead_there_is_not_written(changed: Way, f
     assert found.clusters == known(A, B)
 
 
+@pytest.mark.parametrize("changed", [OTHER_NAME, OTHER_PROXY])
+@pytest.mark.parametrize("before", [{}, NAME, PROXY])
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_published_way_that_leads_there_later_is_written_then(changed: Way, before: Way, turn: int) -> None:
+    """A proxy that is published before it runs, a name before the certificate has it."""
+    first, second = known(A, B)
+    here = [replace(first, **before), second]
+    written: MergeBase | None = replace(base(A, B), ways=(Cluster("", f"https://{A}", **before),) if before else ())
+    blank: Way = {"tls_server_name": "", "proxy_url": ""}
+    for leads in (False, False, True):
+        net = network(published_by(changed), A, B)
+        net.servers[A].override = lambda count, request, leads=leads: (  # type: ignore[misc]
+            None if leads or request.target == trust(before) else HttpFailure(UNREACHABLE, "not yet")
+        )
+        found = net.drive(refresh_cluster(here[::-1] if turn else here, written))
+        after = replace(first, **(blank | changed if leads else before))
+        assert found.clusters == ((second, after) if turn else (after, second))
+        here, written = sorted(found.clusters, key=lambda one: one.name), found.base
+        assert merge_base(Cluster("", extensions=(written.extension(),) if written else ())) == written
+    assert written == MergeBase.of(found.published)
+
+
+@pytest.mark.parametrize("written", [base(A, B), None])
+def test_a_published_ca_that_verifies_a_server_later_is_written_then(written: MergeBase | None) -> None:
+    published = info(A, B, ca=OTHER_CA)
+    found = network(published, A, B).drive(refresh_cluster(known(A, B), written))
+    assert found.clusters == known(A, B)
+    net = network(published, A, B)
+    net.servers[B] = Server(published, serving_ca=OTHER_CA)
+    found = net.drive(refresh_cluster(found.clusters, found.base))
+    assert found.clusters == known(B, A, ca=OTHER_CA)
+    assert found.base == MergeBase.of(found.published)
+
+
+def test_a_ca_that_was_set_here_stays_beside_one_that_is_published_later() -> None:
+    found = network(info(A, ca=CA), A).drive(refresh_cluster(known(A, ca=BOTH), base(A)))
+    assert found.base == MergeBase.of(found.published)
+    found = network(info(A, ca=OTHER_CA), A).drive(refresh_cluster(found.clusters, found.base))
+    assert [one.ca_pem for one in found.clusters] == [BOTH]
+
+
 @pytest.mark.parametrize("leads", [True, False])
 def test_the_way_to_a_further_address_changes_only_when_it_leads_there(leads: bool) -> None:
     net = network(published_by(OTHER_NAME), A, B)
@@ -242,7 +289,7 @@ def test_a_token_that_is_given_again_keeps_the_way_that_was_set_here() -> None:
     published = net.drive(refresh_cluster(known(A), base(A))).published
     net.servers[A].requests.clear()
     first = replace(known(A)[0], **NAME)
-    assert net.drive(merge_published([first], base(A), published)) == (first,)
+    assert net.drive(merge_published([first], base(A), published)).clusters == (first,)
     assert [request.target for request in net.servers[A].requests] == [trust(NAME)]
 
 

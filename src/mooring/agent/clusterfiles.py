@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
@@ -73,7 +73,7 @@ async def refresh(
     if not known:
         raise ConfigError(f"{state.kubeconfig} cannot be used; join again to have it written")
     found = await drive_fetching(refresh_cluster(known, state.read_base(), endpoints), clock, notify)
-    written = await write(state, pair, found.clusters, found.published, clock)
+    written = await write(state, pair, found.clusters, found.published, clock, merged=found.base)
     superseded = is_superseded(pair, found.published)
     return Refresh(found.clusters, written, superseded, is_retired(pair, found.published))
 
@@ -85,15 +85,22 @@ async def write(
     published: TrustedCluster,
     clock: Clock,
     *,
+    merged: MergeBase | None = None,
     from_scratch: bool = False,
 ) -> tuple[Path, ...]:
-    """Write ca.crt and kubelet.conf where they change. Return the written files. Raises ConfigError."""
+    """Write ca.crt and kubelet.conf where they change. Return the written files. Raises ConfigError.
+
+    `merged`: the base of a merge; None when the files take over all that is published.
+    """
     before = state.read_base()
     balanced = state.balancer is not None and (
         await _leads_to_a_server(state.balancer, clusters, clock, is_in_use=state.is_balanced() and not from_scratch)
     )
-    written = [state.ca] if state.write_ca(client_cas(published, pair, clock.now()), before) else []
-    base = MergeBase.of(published) or (None if from_scratch else before)
+    signing = client_cas(published, pair, clock.now())
+    written = [state.ca] if state.write_ca(signing, before) else []
+    base = merged or MergeBase.of(published) or (None if from_scratch else before)
+    if base is not None and before is not None and not signing:
+        base = replace(base, client_ca=before.client_ca)  # not taken over, so that it is when it signs for this member
     if state.write_kubeconfig(clusters, base, from_scratch=from_scratch, balanced=balanced):
         written.append(state.kubeconfig)
     return tuple(written)

@@ -507,13 +507,14 @@ class _Join:
         """
         with self.steps.step(steps.FILES) as summary:
             record_choices(self.state, self.options)
-            clusters, known = trusted.clusters, self.state.read_clusters()
+            clusters, base, known = trusted.clusters, None, self.state.read_clusters()
             if known and isinstance(self.plan.discovery, ByToken):
                 if not _have_common_ca(known[0].ca_pem, trusted.ca_pem):
                     known = tuple(replace(one, ca_pem=trusted.ca_pem) for one in known)
                 merge = merge_published(known, self.state.read_base(), trusted)
-                clusters = await drive_notifying(merge, self._fetch, self.clock.sleep, self._report)
-            written = await clusterfiles.write(self.state, pair, clusters, trusted, self.clock)
+                merged = await drive_notifying(merge, self._fetch, self.clock.sleep, self._report)
+                clusters, base = merged.clusters, merged.base
+            written = await clusterfiles.write(self.state, pair, clusters, trusted, self.clock, merged=base)
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             summary.append(_written_message(written))

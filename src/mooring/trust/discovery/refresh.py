@@ -8,6 +8,7 @@ Rules kept here:
   works.
 * The way to an address that kubelet.conf names changes only after a server responded by exactly the new way. An address that is
   new to the member takes over likewise, and stands behind those that do until then.
+* What was published and did not lead to a server is no part of the base: it is tried again, and not taken for a local change.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _MERGED = ("tls_server_name", "proxy_url", "disable_compression")
 
 @dataclass(frozen=True, slots=True)
 class MergeBase:
-    """Addresses in cluster-info, and the SHA-256 of both its bundles, when the member's files were written.
+    """Addresses in cluster-info, and the SHA-256 of both its bundles, as far as the member's files took them over.
 
     `ways` are the addresses with which cluster-info named more than a URL: `tls-server-name`, `proxy-url` or `disable-compression`.
     They have no name and no CA.
@@ -112,10 +113,17 @@ def digest(ca_pem: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Refreshed:
-    """Addresses of the cluster, first the one to use, and the present content of cluster-info."""
+class Merged:
+    """Addresses of the cluster, first the one to use, and the base of the next merge; None when cluster-info was not read."""
 
     clusters: tuple[Cluster, ...]
+    base: MergeBase | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed(Merged):
+    """The same with the present content of cluster-info."""
+
     published: TrustedCluster
 
 
@@ -129,12 +137,13 @@ def refresh_cluster(
     typed = [Cluster(endpoint, url_of(endpoint), known[0].ca_pem) for endpoint in endpoints]
     candidates = [*known, *(one for one in typed if one.server not in {k.server for k in known})]
     responding, published = yield from _first_published(candidates)
-    return Refreshed((yield from merge_published(known, base, published, responding)), published)
+    merged = yield from merge_published(known, base, published, responding)
+    return Refreshed(merged.clusters, merged.base, published)
 
 
 def merge_published(
     known: Sequence[Cluster], base: MergeBase | None, published: TrustedCluster, responding: Cluster | None = None
-) -> DiscoveryExchange[tuple[Cluster, ...]]:
+) -> DiscoveryExchange[Merged]:
     """Return the addresses of a member after a merge, first one that has responded. `responding` did so before.
 
     Raises DiscoveryError when none responds under the CAs published now, nor under those that the member knows.
@@ -148,6 +157,7 @@ def merge_published(
         listed.insert(0, same)
     elif base is None or current.server not in base.servers:
         listed.insert(0, current)
+    listed += _set_here(known[1:], base, listed)
     proved = [] if responding is None else [responding.way]
     last: DiscoveryError | None = None
     for bundle in dict.fromkeys((ca_pem, current.ca_pem)):
@@ -159,9 +169,35 @@ def merge_published(
                 last = error
                 continue
             further = (*addresses[:turn], *addresses[turn + 1 :])
-            return (first, *(yield from _further_ways(further, proved)))
+            clusters = (first, *(yield from _further_ways(further, proved)))
+            taken = published.ca_pem if bundle == ca_pem else current.ca_pem
+            return Merged(clusters, _next_base(published, base, taken, addresses, clusters))
     assert last is not None  # cluster-info names an address at least
     raise last
+
+
+def _set_here(known: Sequence[Cluster], base: MergeBase | None, listed: Sequence[Cluster]) -> list[Cluster]:
+    """Return the addresses among `known` that were set locally: those neither published before nor listed now."""
+    names = {address_of(one.server) for one in listed}
+    before = () if base is None else base.servers
+    return [one for one in known if one.server not in before and address_of(one.server) not in names]
+
+
+def _next_base(
+    published: TrustedCluster,
+    base: MergeBase | None,
+    ca_pem: bytes,
+    addresses: Sequence[_Ways],
+    chosen: Sequence[Cluster],
+) -> MergeBase | None:
+    """Return the base for files with the `chosen` ways: of an address whose published way is not among them the base of before."""
+    found = MergeBase.of(published)
+    if found is None:
+        return None
+    left = {ways.published.server for ways in addresses if ways.here != ways.merged and ways.here in chosen}
+    before = replace(found, ways=base.ways if base is not None else ())
+    ways = tuple((before if server in left else found).way(server) for server in found.servers)
+    return replace(found, ca=digest(ca_pem), ways=tuple(one for one in ways if one != Cluster("", one.server)))
 
 
 @dataclass(frozen=True, slots=True)
