@@ -15,13 +15,16 @@ import pytest
 
 from mooring.agent.daemon import is_valid
 from mooring.agent.heartbeat import Heartbeat
+from mooring.agent.member import Member, NodeOptions, heartbeat
 from mooring.agent.node import NOT_READY_TAINT, Machine, node_object, node_status
 from mooring.agent.recovery import read_member
 from mooring.agent.registration import MembershipEndedError
+from mooring.agent.state import NodeState
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339_micro
 from mooring.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, PeerError, UnauthorizedError
+from mooring.trust.kubeconfig.model import Cluster as ServerWay
 from tests.support.joinplans import join_options
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import ManualClock, settle
@@ -313,6 +316,23 @@ def test_what_flags_give_is_set_when_the_node_is_created() -> None:
         ("Hostname", "m1"),
     ]
     assert node_object(replace(machine, given_taints=(), ready=True), ManualClock().now())["spec"] == {}
+
+
+def test_addresses_that_a_join_chose_beside_the_agent_are_kept_by_its_heartbeat(tmp_path: Path) -> None:
+    async def run() -> None:
+        clock, state = ManualClock(), NodeState(tmp_path)
+        cluster = Cluster(clock)
+        client = cast(ClusterClient, cluster)
+        beat = heartbeat(Member("m1", (ServerWay("", "https://127.0.0.1:6443"),), state, NodeOptions()), client)
+        assert beat is not None
+        await beat.refresh()
+        for chosen in (["2001:db8::7", "192.0.2.17"], ["192.0.2.27"]):
+            state.record.write("nodeIP", chosen)
+            await beat.refresh()
+            found = cluster.objects["nodes", "m1"]["status"]["addresses"]
+            assert [one["address"] for one in found if one.get("type") == "InternalIP"] == chosen
+
+    asyncio.run(run())
 
 
 ONE, TWO = ("InternalIP", "192.0.2.7"), ("InternalIP", "2001:db8::7")

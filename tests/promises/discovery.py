@@ -204,7 +204,8 @@ ROWS: tuple[Promise, ...] = (
                     "tests/agent/test_join_live.py::test_discovery_alone_writes_the_way_that_has_responded"
                 ),
                 Door.K3S: Proof(
-                    "tests/agent/k3s/test_membership.py::test_kubeconfigs_name_the_cas_that_verify_the_server"
+                    "tests/agent/k3s/test_membership.py::"
+                    "test_kubeconfigs_name_no_load_balancer_behind_which_a_server_does_not_verify"
                 ),
                 Door.RENEWAL: Proof(_REFRESH + "test_the_way_to_an_address_is_merged_field_by_field_and_proved"),
                 Door.RECOVERY: Proof(_REFRESH + "test_a_token_that_is_given_again_keeps_the_way_that_was_set_here"),

@@ -13,10 +13,11 @@ import json
 import ssl
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,6 +28,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from mooring.pki.keys import PublicKey, accepted_public_key, signature_hash
 from mooring.pki.x509 import names
 from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.names import IPAddress
 from mooring.trust.k3s import headers
 from mooring.trust.k3s.cahash import ca_hash
 from tests.support.testca import Pair, ThrowawayCA, read
@@ -145,15 +147,20 @@ class SupervisorPeer:
             self.deleted_nodes.discard(asked.node_name)
         default = (asked.node_name, ()) if serves else (f"system:node:{asked.node_name}", ("system:nodes",))
         common_name, groups = SUBJECTS.get(asked.path, default)
-        issued = self._signed(accepted_public_key(request.public_key()), common_name, groups, serves=serves)
+        addresses = [ip_address(one) for one in asked.node_ip.split(",") if one] if serves else []
+        issued = self._signed(accepted_public_key(request.public_key()), common_name, groups, addresses, serves=serves)
         self.issued.append(issued)
         return 200, Pair(issued, self.ca.key).certificate_pem + self.ca.certificate_pem
 
-    def _signed(self, key: PublicKey, common_name: str, groups: tuple[str, ...], *, serves: bool) -> Certificate:
+    def _signed(
+        self, key: PublicKey, common_name: str, groups: tuple[str, ...], addresses: Sequence[IPAddress], *, serves: bool
+    ) -> Certificate:
         purpose = ExtendedKeyUsageOID.SERVER_AUTH if serves else ExtendedKeyUsageOID.CLIENT_AUTH
+        builder = x509.CertificateBuilder()
+        if addresses:
+            builder = builder.add_extension(x509.SubjectAlternativeName(list(map(x509.IPAddress, addresses))), False)
         return read(
-            x509.CertificateBuilder()
-            .subject_name(names.subject(common_name, groups).for_builder())
+            builder.subject_name(names.subject(common_name, groups).for_builder())
             .issuer_name(self.ca.certificate.subject.for_builder())
             .public_key(key)
             .serial_number(x509.random_serial_number())

@@ -53,13 +53,18 @@ class Heartbeat:
         *,
         known_uid: Callable[[], str] = lambda: "",
         on_registered: Callable[[str], None] = lambda uid: None,
+        chosen: Callable[[node.Machine], node.Machine] = lambda machine: machine,
     ) -> None:
-        """`known_uid` returns the uid of the Node that this machine registered, `on_registered` is called with it."""
+        """`known_uid` returns the uid of the Node that this machine registered, `on_registered` is called with it.
+
+        `chosen` returns the machine with what was chosen for its Node since the heartbeat began.
+        """
         self._client = client
         self._machine = machine
         self._register_node = register_node
         self._known_uid = known_uid
         self._on_registered = on_registered
+        self._chosen = chosen
         self._refused_since: float | None = None
         self._lease: Obj | None = None
         self._node: Obj | None = None
@@ -101,7 +106,7 @@ class Heartbeat:
     async def refresh(self) -> None:
         """Update the Node, or create it. Raises NodeKeptError, ApiError, PeerError."""
         kind = await registration.choose(self._client, self._register_node)
-        machine = replace(self._machine, ready=kind == registration.READY)
+        machine = replace(self._chosen(self._machine), ready=kind == registration.READY)
         self._node = await node.register(self._client, machine, first=self._lease is None, uid=self._known_uid())
         self._on_registered(self._node["metadata"]["uid"])
         self._refreshed = self._client.clock.monotonic()

@@ -135,6 +135,12 @@ class Member:
             given_taints=options.taints,
         )
 
+    def chosen(self, machine: node.Machine) -> node.Machine:
+        """Return the machine with the addresses that a join beside this process may have chosen for its Node."""
+        if not (found := self.files.record.read().node_ip):
+            return machine
+        return replace(machine, address=found[0], more_addresses=internal_addresses(found[1:]))
+
     def known_uid(self) -> str:
         """Return the uid of the Node whose deletion ends the membership; empty when none does."""
         ends = self.options.node_deletion == ENDS_MEMBERSHIP
@@ -183,6 +189,7 @@ def heartbeat(member: Member, client: ClusterClient) -> Heartbeat | None:
         member.options.register_node,
         known_uid=member.known_uid,
         on_registered=member.remember_node,
+        chosen=member.chosen,
     )
 
 

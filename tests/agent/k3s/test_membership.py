@@ -20,12 +20,14 @@ from mooring.agent.steps import JoinError, Progress
 from mooring.client.kubeconfigfiles import load
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import public_key_fingerprint
+from mooring.pki.x509.names import alternative_names
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.k3s import headers
 from mooring.trust.k3s.exchanges import BY_ROOTS
 from mooring.trust.k3s.responses import WANTED
 from tests.support.manualclock import HurriedClock
+from tests.support.peer import http_peer
 from tests.support.ports import free_port
 from tests.support.supervisorpeer import BOOTSTRAP, PASSWORD, Answer, Asked, SupervisorPeer, supervisor_peer
 from tests.support.testca import ThrowawayCA
@@ -123,7 +125,8 @@ def test_the_files_are_those_of_a_k3s_agent_and_only_for_their_owner(peer: Super
 
 def test_kubeconfigs_name_the_load_balancer_and_files(peer: SupervisorPeer, tmp_path: Path) -> None:
     given = plan(peer, tmp_path, peer.token)
-    asyncio.run(join(given, HurriedClock(), lambda progress: None, (), "https://127.0.0.1:6444"))
+    balancer = f"https://127.0.0.1:{free_port()}"
+    asyncio.run(join(given, HurriedClock(), lambda progress: None, (), balancer))
     agent = given.files().directory
     for name, pair in (
         ("kubelet", "client-kubelet"),
@@ -131,10 +134,24 @@ def test_kubeconfigs_name_the_load_balancer_and_files(peer: SupervisorPeer, tmp_
         ("k3scontroller", "client-k3s-controller"),
     ):
         selected = load(str(agent / f"{name}.kubeconfig"))
-        assert selected.cluster.server == "https://127.0.0.1:6444"
+        assert selected.cluster.server == balancer
         assert selected.cluster.ca_file == str(agent / "server-ca.crt")
         assert selected.user.certificate_file == str(agent / f"{pair}.crt")
         assert selected.user.key_file == str(agent / f"{pair}.key")
+
+
+def test_kubeconfigs_name_no_load_balancer_behind_which_a_server_does_not_verify(
+    peer: SupervisorPeer, tmp_path: Path
+) -> None:
+    """A certificate of the server's own, without 127.0.0.1, verifies at its name alone."""
+    given, said = plan(peer, tmp_path, peer.token), list[Progress]()
+    with http_peer(pair=peer.ca.server("api.test")) as balancer:
+        member = asyncio.run(join(given, HurriedClock(), said.append, local_url=balancer.url))
+    cluster = load(str(member.files.kubeconfig)).cluster
+    assert (cluster.server, cluster.ca_file) == (peer.url, str(member.files.server_ca))
+    assert any("name the server itself, not the load balancer" in one.message for one in said)
+    asyncio.run(join(given, HurriedClock(), said.append, local_url=peer.url.replace("127.0.0.1", "localhost")))
+    assert load(str(member.files.kubeconfig)).cluster.server == peer.url.replace("127.0.0.1", "localhost")
 
 
 def test_without_a_load_balancer_kubeconfigs_name_the_server(peer: SupervisorPeer, tmp_path: Path) -> None:
@@ -230,6 +247,21 @@ def test_only_what_is_missing_is_asked_for(peer: SupervisorPeer, tmp_path: Path)
     peer.asked.clear()
     joined(given)
     assert [one for one in peer.lines if one.startswith("POST")] == [f"POST {headers.CLIENT_KUBE_PROXY} {NODE}"]
+
+
+@pytest.mark.parametrize("setting", ["node_ip", "node_external_ip"])
+def test_a_serving_certificate_without_an_address_that_is_given_now_is_asked_for_again(
+    peer: SupervisorPeer, tmp_path: Path, setting: str
+) -> None:
+    """A dual-stack machine of before has one address in it; k3s asks for all certificates at each start."""
+    joined(plan(peer, tmp_path, peer.token))
+    given = plan(peer, tmp_path, peer.token, **{setting: ("192.0.2.7", "2001:db8::7")})
+    for asked in ([f"POST {headers.SERVING_KUBELET} {NODE}"], []):
+        peer.asked.clear()
+        pair = joined(given).files.pairs["serving-kubelet"].read_pair()
+        assert [one for one in peer.lines if one.startswith("POST")] == asked
+        assert pair is not None
+        assert [str(one) for one in alternative_names(pair.leaf.extensions).ips][-1] == "2001:db8::7"
 
 
 def test_an_expired_certificate_needs_the_token(peer: SupervisorPeer, tmp_path: Path) -> None:
@@ -421,10 +453,11 @@ def test_kubeconfigs_name_the_cas_that_verify_the_server(
         peer.override = lambda asked: (200, other.certificate_pem) if asked.path == headers.SERVER_CA else None
     said: list[Progress] = []
     given = plan(peer, tmp_path / "root", PASSWORD)
-    member = asyncio.run(join(given, HurriedClock(), said.append, local_url="https://127.0.0.1:6444"))
+    balancer = f"https://127.0.0.1:{free_port()}"
+    member = asyncio.run(join(given, HurriedClock(), said.append, local_url=balancer))
     assert member.files.record.read().system_roots
     cluster = load(str(member.files.kubeconfig)).cluster
-    way = (peer.url, "") if is_other else ("https://127.0.0.1:6444", str(member.files.server_ca))
+    way = (peer.url, "") if is_other else (balancer, str(member.files.server_ca))
     assert (cluster.server, cluster.ca_file) == way
     assert any("verified by the roots of this machine" in one.message for one in said) == is_other
 

@@ -290,8 +290,11 @@ class _Join:
         ).at(supervisor.urls)
         await self._certificates(supervisor, identity)
         with self.steps.step(steps.FILES) as summary:
-            by_server_ca = bool(trusted.ca_pem) or await self._proves(server_ca, member.server)
-            server = (self._local_url or member.server) if by_server_ca else member.server
+            by_server_ca = bool(trusted.ca_pem) or await self._proves(
+                server_ca, member.server, "verified by the roots of this machine"
+            )
+            is_balanced = by_server_ca and self._local_url and await self._proves(server_ca, self._local_url)
+            server = self._local_url if is_balanced else member.server
             summary.append(_written(self.files.write_kubeconfigs(server, by_server_ca=by_server_ca)))
             emptied, problems = self.plan.token.forget()
             if emptied:
@@ -419,13 +422,14 @@ class _Join:
         )
 
     async def _certificates(self, supervisor: SupervisorClient, identity: NodeIdentity) -> None:
+        given = (*self.plan.settings.node_ip, *identity.external_addresses)
         for wanted in WANTED:
             place = self.files.pair(wanted)
             pair, now = place.read_pair(), self.clock.now()
             if (
                 pair is not None
                 and is_usable(pair.leaf, wanted, identity.name, now)
-                and (not wanted.serves or has_addresses(pair.leaf, identity.external_addresses))
+                and (not wanted.serves or has_addresses(pair.leaf, given))
             ):
                 continue
             with self.steps.step(steps.CERTIFICATE) as summary:
@@ -445,19 +449,17 @@ class _Join:
             self.steps.say(f"the addresses of the API servers are read later: {error}", kept=True)
             return ()
 
-    async def _proves(self, server_ca: bytes, server: str) -> bool:
-        """Return False when the CAs of the cluster do not verify a server that the roots of the machine verify.
+    async def _proves(self, server_ca: bytes, server: str, by: str = "not the load balancer") -> bool:
+        """Return False when the CAs of the cluster do not verify a server by a way that kubeconfigs could name.
 
-        A program that uses the kubeconfigs could reach it neither by these CAs nor by the load balancer, whose name is 127.0.0.1.
+        `server` is one that the roots of the machine verify, or the load balancer, whose name is 127.0.0.1. `by` is what they have
+        in place of the way.
         """
         step = f"proving the CA of the cluster for {server}"
         try:
             await self._converse(prove_ca(step, server, server_ca))
         except CaNotProvenError as error:
-            self.steps.say(
-                f"warning: {error}. The kubeconfigs name the server itself, verified by the roots of this machine",
-                kept=True,
-            )
+            self.steps.say(f"warning: {error}. The kubeconfigs name the server itself, {by}", kept=True)
             return False
         except DiscoveryError:  # the join does not need the answer
             return True
