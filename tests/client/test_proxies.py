@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Iterator
 
 import pytest
@@ -111,6 +112,21 @@ def test_the_refusal_of_a_proxy_is_not_one_of_the_server(status: str, monkeypatc
         f"asking https://api.test:6443: {failure.message}; check the proxy, and the setting that names it: NO_PROXY lists the "
         "servers that need none"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("403 blocked \x1b[31mby\tpolicy", " refuses: 403 blocked [31mby policy"),
+        (f"407 {'x' * 5000}", f" refuses: 407 {'x' * 196}"),
+        ("407 not p@ssword", " refuses"),
+        (f"407 not Basic {b64encode(b'jane:p@ssword').decode()}", " refuses"),
+    ],
+)
+def test_the_refusal_of_a_proxy_is_one_line_without_the_credential(said: str, text: str) -> None:
+    with connect_proxy(refusal=REFUSAL % said.encode()) as running:
+        trust = Trust(CA.certificate_pem, proxy_url=running.url.replace("//", "//jane:p%40ssword@"))
+        assert failed("https://api.test:6443", trust).message == f"the proxy {running.url} (from proxy-url){text}"
 
 
 def test_a_proxy_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,3 +162,16 @@ def test_a_server_of_k3s_is_reached_without_proxy_unless_the_variable_of_k3s_all
         assert k3s_proxy(SERVER, {**proxied, "K3S_AGENT_HTTP_PROXY_ALLOWED": value}) is None
     assert k3s_proxy(SERVER, {**proxied, "K3S_AGENT_HTTP_PROXY_ALLOWED": allowed}) == Proxy(PROXY, "HTTPS_PROXY")
     assert k3s_proxy("https://127.0.0.1:6444", {**proxied, "K3S_AGENT_HTTP_PROXY_ALLOWED": allowed}) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "user", "password"),
+    [
+        ("http://proxy.test:3128", "", b""),
+        ("http://jane@proxy.test:3128", "jane", b""),
+        ("http://j%40ne:p%3Ass@proxy.test:3128", "j@ne", b"p:ss"),
+    ],
+)
+def test_the_credential_of_a_proxy_is_that_which_is_sent(url: str, user: str, password: bytes) -> None:
+    found = Proxy(url, "HTTPS_PROXY").credential
+    assert (found[0], found[1].reveal()) == (user, password)

@@ -17,9 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from mooring.errors import ConfigError
+from mooring.secret import Secret
 from mooring.trust.httpsurl import dialled_host
 
 SCHEMES = ("http", "https", "socks5")
@@ -53,6 +54,12 @@ class Proxy:
         """The URL without user name and password."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    @property
+    def credential(self) -> tuple[str, Secret]:
+        """User name and password as they are sent; empty ones where the URL has none."""
+        parts = urlsplit(self.url)
+        return unquote(parts.username or ""), Secret(unquote(parts.password or ""))
 
     def __str__(self) -> str:
         return f"the proxy {self.shown_url} (from {self.source})"

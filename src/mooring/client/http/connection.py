@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from mooring.client.http import tls
+from mooring.trust.answertext import after_colon, answer_text
 from mooring.trust.httpexchange import PROXY, HttpFailure, HttpRequest, Trust
 from mooring.trust.httpproxy import Proxy, ProxySettingError, environment_proxy, k3s_proxy, named_proxy
 from mooring.trust.httpsurl import dialled_host, is_address, is_sent_by_tls, tls_name
@@ -116,9 +117,10 @@ class Way:
             unresolved = failure.message.startswith(tls.UNRESOLVED)
             return failure if unresolved else replace(failure, message=failure.message + await self._addresses())
         if type(error).__name__ == "ProxyError":
-            return replace(
-                failure, kind=PROXY, message=f"{self.proxy} refuses: {str(error).strip()[:MAX_REFUSAL]}", hint=""
-            )
+            user, password = self.proxy.credential
+            said = answer_text(str(error).encode("utf-8", "replace"), [password] if password else (), (user,))
+            message = f"{self.proxy} refuses{after_colon(said[:MAX_REFUSAL])}"
+            return replace(failure, kind=PROXY, message=message, hint="")
         if self._dials and not self._has_tunnel:
             return replace(
                 failure, kind=PROXY, message=f"{self.proxy} does not connect: {failure.message}", unsent=True
