@@ -134,7 +134,9 @@ def test_an_expired_error_may_have_a_continue_token() -> None:
     assert errors.ExpiredError("too old").continue_token == ""
 
 
-def test_a_method_that_is_not_allowed_may_say_more() -> None:
-    sentence = "the server does not allow this method on the requested resource"
-    assert errors.MethodNotAllowedError().message == sentence
-    assert errors.MethodNotAllowedError(": it is read-only").message == f"{sentence}: it is read-only"
+def test_a_verb_that_a_kind_does_not_have_is_named_with_the_kind_and_the_reason() -> None:
+    """apimachinery's NewMethodNotSupported, and why."""
+    assert errors.MethodNotAllowedError().message == "the server does not allow this method on the requested resource"
+    found = errors.MethodNotAllowedError.not_supported("create", "apps", "deployments", "it is read-only")
+    assert found.message == 'create is not supported on resources of kind "deployments.apps": it is read-only'
+    assert found.details == errors.Details(group="apps", kind="deployments")

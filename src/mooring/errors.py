@@ -293,9 +293,20 @@ class MethodNotAllowedError(ApiError):
     reason = "MethodNotAllowed"
     shows_details = True
 
-    def __init__(self, more: str = "") -> None:
-        """Append `more` to the fixed sentence."""
-        super().__init__("the server does not allow this method on the requested resource" + more)
+    def __init__(
+        self,
+        message: str = "the server does not allow this method on the requested resource",
+        details: Details | None = None,
+    ) -> None:
+        super().__init__(message, details)
+
+    @classmethod
+    def not_supported(cls, verb: str, group: str, resource: str, why: str) -> MethodNotAllowedError:
+        """Build the 405 for a verb that this server does not have for a kind, in Kubernetes' sentence, and say why."""
+        return cls(
+            f'{verb} is not supported on resources of kind "{qualified(resource, group)}": {why}',
+            Details(group=group, kind=resource),
+        )
 
 
 class NotAcceptableError(ApiError):

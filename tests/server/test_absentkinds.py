@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from mooring.api.kind import Kind
@@ -10,7 +12,8 @@ from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
 from mooring.apimachinery.metav1 import list_of
 from mooring.apimachinery.schema import Obj
-from tests.support.serverroom import Server, in_server
+from tests.support.manualclock import settle
+from tests.support.serverroom import Reply, Server, in_server
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 FOO: Obj = {
@@ -21,6 +24,7 @@ FOO: Obj = {
 }
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 IN_META = ";v=v1;g=meta.k8s.io"
+APPLY = "application/apply-patch+yaml"
 WATCH_LIST = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 every_kind = pytest.mark.parametrize("kind", READ_ONLY, ids=lambda kind: kind.resource.plural)
 
@@ -81,31 +85,131 @@ async def test_an_informer_is_told_that_there_are_none_and_waits(server: Server,
     await stream.end()
 
 
-@pytest.mark.parametrize(
-    ("method", "target", "content_type"),
-    [
-        pytest.param("POST", CRDS, "application/json", id="created"),
-        pytest.param("PUT", f"{CRDS}/foos.example.com", "application/json", id="replaced"),
-        pytest.param("PATCH", f"{CRDS}/foos.example.com", "application/merge-patch+json", id="patched"),
-        pytest.param("PATCH", f"{CRDS}/foos.example.com", "application/apply-patch+yaml", id="applied"),
-        pytest.param("DELETE", f"{CRDS}/foos.example.com", "application/json", id="deleted"),
-        pytest.param("DELETE", CRDS, "application/json", id="deleted together"),
-    ],
+WRITES = (
+    ("POST", "", "application/json", "create"),
+    ("PUT", "foo", "application/json", "update"),
+    ("PATCH", "foo", "application/json-patch+json", "patch"),
+    ("PATCH", "foo", "application/merge-patch+json", "patch"),
+    ("PATCH", "foo", "application/strategic-merge-patch+json", "patch"),
+    ("PATCH", "foo", APPLY, "patch"),
+    ("DELETE", "foo", "application/json", "delete"),
+    ("DELETE", "", "application/json", "deletecollection"),
 )
-@in_server
-async def test_none_can_be(server: Server, method: str, target: str, content_type: str) -> None:
-    reply = await server.call(method, target, body=FOO, content_type=content_type)
-    assert (reply.status, reply.obj["reason"]) == (405, "MethodNotAllowed")
-    assert (await server.get(CRDS)).obj["items"] == []
+"""Method, name of the object, media type, and the verb that they mean."""
+
+
+def place(kind: Kind, name: str = "") -> str:
+    path = kind.resource.path("default" if kind.resource.namespaced else "")
+    return f"{path}/{name}" if name else path
+
+
+async def write(server: Server, kind: Kind, method: str, name: str, content_type: str) -> Reply:
+    resource = kind.resource
+    options: Obj = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "foo"}}
+    body = options if method == "DELETE" else obj
+    return await server.call(method, place(kind, name), body=body, content_type=content_type)
+
+
+def refusal(kind: Kind, verb: str) -> tuple[int, str, str, Obj]:
+    group, plural = kind.resource.group, kind.resource.plural
+    full = f"{plural}.{group}" if group else plural
+    message = f'{verb} is not supported on resources of kind "{full}": {kind.read_only_reason}'
+    return 405, "MethodNotAllowed", message, {"group": group, "kind": plural} if group else {"kind": plural}
 
 
 @every_kind
 @in_server
-async def test_none_can_be_created(server: Server, kind: Kind) -> None:
+async def test_one_that_is_not_there_is_not_found_and_none_can_be_created(server: Server, kind: Kind) -> None:
+    """Programs forgive 404 when they take down what was never set up, and no 405."""
+    for method, name, content_type, verb in WRITES:
+        reply = await write(server, kind, method, name, content_type)
+        if verb == "deletecollection":
+            assert (reply.status, reply.obj["kind"], reply.obj["items"]) == (200, f"{kind.resource.kind}List", [])
+        elif verb == "create" or content_type == APPLY:
+            assert (reply.status, reply.obj["reason"], reply.message, reply.obj["details"]) == refusal(kind, verb)
+        else:
+            assert (reply.status, reply.obj["reason"]) == (404, "NotFound"), content_type
+    assert (await server.get(kind.resource.path())).obj["items"] == []
+
+
+@every_kind
+@in_server
+async def test_one_that_another_server_stored_stays_as_it_is(server: Server, kind: Kind) -> None:
     resource = kind.resource
-    obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": "foo"}}
-    reply = await server.post(resource.path("default" if resource.namespaced else ""), obj)
-    assert (reply.status, reply.obj["reason"]) == (405, "MethodNotAllowed")
+    obj: Obj = {
+        "apiVersion": resource.api_version, "kind": resource.kind,
+        "metadata": {"name": "foo", "uid": "u", **({"namespace": "default"} if resource.namespaced else {})},
+    }  # fmt: skip
+    await server.storage.create(kind.key("default", "foo"), json.dumps(obj).encode())
+    await settle()
+    for method, name, content_type, verb in WRITES:
+        reply = await write(server, kind, method, name, content_type)
+        assert (reply.status, reply.obj["reason"], reply.message, reply.obj["details"]) == refusal(kind, verb)
+    assert (await server.get(place(kind, "foo"))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "status"),
+    [
+        pytest.param(
+            "DELETE",
+            f"{CRDS}/foo",
+            {"kind": "DeleteOptions", "gracePeriodSeconds": "x"},
+            400,
+            id="options that are none",
+        ),
+        pytest.param("DELETE", f"{CRDS}?labelSelector=%21%21", None, 400, id="a selector that is none"),
+        pytest.param("PATCH", f"{CRDS}/foo", {}, 415, id="a patch of no known kind"),
+        pytest.param("POST", f"{CRDS}/foo", FOO, 405, id="a name to create under"),
+        pytest.param("DELETE", "/apis/apps/v1/deployments", None, 405, id="every namespace at once"),
+    ],
+)
+@in_server
+async def test_what_is_wrong_with_a_request_is_told_first(
+    server: Server, method: str, target: str, body: Obj | None, status: int
+) -> None:
+    assert (await server.call(method, target, body=body)).status == status
+
+
+@in_server
+async def test_who_may_not_delete_learns_nothing(server: Server) -> None:
+    """Authorization comes before both refusals."""
+    reply = await server.call("DELETE", f"{CRDS}/foo", via=server.user("ann"))
+    assert reply.status == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "subresource", "verb", "why"),
+    [
+        pytest.param("GET", "log", "get", "this server connects to no kubelet", id="its log"),
+        pytest.param("POST", "exec", "create", "this server connects to no kubelet", id="a command in it"),
+        pytest.param("GET", "exec", "get", "this server connects to no kubelet", id="a command in it, by WebSocket"),
+        pytest.param("POST", "attach", "create", "this server connects to no kubelet", id="its input"),
+        pytest.param("POST", "portforward", "create", "this server connects to no kubelet", id="its ports"),
+        pytest.param("POST", "eviction", "create", "this server runs no workloads; delete the Pod", id="its eviction"),
+    ],
+)
+@in_server
+async def test_what_needs_the_container_of_a_pod_is_answered_for_the_pod(
+    server: Server, method: str, subresource: str, verb: str, why: str
+) -> None:
+    pods = "/api/v1/namespaces/default/pods"
+    absent = await server.call(method, f"{pods}/foo/{subresource}")
+    assert (absent.status, absent.message) == (404, 'pods "foo" not found')
+    await server.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+    for name, node in (("foo", ""), ("bar", "n1")):
+        pod = {"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}}
+        assert (await server.post(pods, pod)).status == 201
+    waiting = await server.call(method, f"{pods}/foo/{subresource}")
+    refused = f'{verb} is not supported on resources of kind "pods/{subresource}": {why}'
+    if subresource == "eviction":
+        assert (waiting.status, waiting.message) == (405, refused)
+    else:
+        assert (waiting.status, waiting.message) == (400, "pod foo does not have a host assigned")
+    running = await server.call(method, f"{pods}/bar/{subresource}")
+    assert (running.status, running.message) == (405, refused)
+    assert (await server.call(method, f"{pods}/bar/{subresource}", via=server.user("ann"))).status == 403
 
 
 @every_kind

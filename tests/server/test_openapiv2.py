@@ -69,3 +69,36 @@ async def test_what_a_deletion_answers_with(server: Server, path: str, answer: s
     document = "/".join(path.split("/")[1:3]) if path.startswith("/api/") else "/".join(path.split("/")[1:4])
     new = (await server.get(f"/openapi/v3/{document}")).obj["paths"][path]["delete"]["responses"]["200"]["content"]
     assert new["application/json"]["schema"] == {"$ref": f"#/components/schemas/{answer}"}
+
+
+@in_server
+async def test_the_old_paths_of_watches_are_named_and_served(server: Server) -> None:
+    """A client that builds itself from this document has no other way to watch."""
+    document = (await server.get("/openapi/v2")).obj
+    watches = {path: item["get"] for path, item in document["paths"].items() if "/watch/" in path}
+    listed = {
+        path.replace("/watch/", "/", 1)
+        for path, operation in watches.items()
+        if operation["x-kubernetes-action"] == "watchlist"
+    }
+    streams = {"name": "watch", "in": "query"}
+    assert listed == {
+        path
+        for path, item in document["paths"].items()
+        if path not in watches
+        and any(streams.items() <= one.items() for one in item.get("get", {}).get("parameters", ()))
+    }
+    for path, operation in watches.items():
+        assert operation["responses"]["200"]["schema"] == {
+            "$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent"
+        }
+        stream = await server.follow(
+            path.replace("{namespace}", "default").replace("{name}", "x") + "?timeoutSeconds=1"
+        )
+        assert stream.status == 200, path
+        await stream.end()
+    operations = [
+        one["operationId"] for item in document["paths"].values() for one in item.values() if "operationId" in one
+    ]
+    assert len(set(operations)) == len(operations)
+    assert "watchCoreV1NamespacedConfigMapList" in operations

@@ -202,6 +202,8 @@ class Kind:
     """Plurals of kinds whose object of the same name is deleted together with an object of this kind."""
     stored_fields: Message | None = None
     """Schema of protobuf values in storage, for kinds whose `resource` declares free-form fields instead."""
+    read_only_reason: str = ""
+    """Why the kind has no verb that writes; "" for a kind that has one."""
     life_seconds: int = 0
     """Seconds from its last write after which a store may delete an object; 0 keeps it for ever."""
     alias: Alias | None = None

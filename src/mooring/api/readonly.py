@@ -1,6 +1,8 @@
 """The table of read-only kinds: they can be read and watched, but not created (docs/adr/0015).
 
-Rules kept here: get, list and watch answer in every form that other kinds have; any other verb is refused with 405. Reasons:
+Rules kept here: get, list and watch answer in every form that other kinds have; any other verb is refused with 405, and the reason.
+An object that is not there is 404 first, and an empty collection is deleted: programs that take down what they failed to set up
+forgive nothing else. Why the kinds are served:
 * CustomResourceDefinitions (docs/protocol/openapi.md#clients; kubectl's crd_finder): kubectl looks up a kind that has no PATCH
   with `fieldValidation`, such as a review, among them before it validates the object. An empty list lets kubectl continue; a 404
   makes it fail.
@@ -26,6 +28,8 @@ from mooring.apimachinery.schema import Field, Message, Scalar
 from mooring.apimachinery.table import AGE
 
 READ_VERBS = ("get", "list", "watch")
+NO_WORKLOADS = "this server runs no workloads"
+_NO_STORAGE = "this server attaches no storage"
 
 METADATA = Field("metadata", 1, OBJECT_META, "Standard object metadata.")
 _SPEC = Field("spec", 2, Scalar.RAW, "What is wanted.")
@@ -36,13 +40,14 @@ def read_only_kind(
     schema: Message,
     group: str,
     *short_names: str,
+    why: str,
     stored_fields: Message | None,
     storage: str,
     namespaced: bool = True,
     categories: tuple[str, ...] = (),
     columns: tuple[Column, ...] = (NAME, AGE),
 ) -> Kind:
-    """Return a kind that is named like its schema. Without `stored_fields` its objects are stored as JSON only."""
+    """Return a kind that is named like its schema. `why` it is only read. Without `stored_fields` it is stored as JSON only."""
     name = schema.name.rpartition(".")[2]
     singular = name.lower()
     return Kind(
@@ -60,6 +65,7 @@ def read_only_kind(
         ),
         storage=f"/registry/{storage}",
         stored_fields=stored_fields,
+        read_only_reason=why,
         name_errors=dns1123_subdomain_errors,
     )
 
@@ -76,6 +82,7 @@ def _row(
     short_name: str,
     doc: str,
     *,
+    why: str = NO_WORKLOADS,
     fields: tuple[Field, ...] = (_SPEC, _STATUS),
     storage: str = "",
     namespaced: bool = True,
@@ -86,6 +93,7 @@ def _row(
         Message(stored_fields.name, (METADATA, *fields), doc),
         group,
         *filter(None, (short_name,)),
+        why=why,
         stored_fields=stored_fields,
         storage=storage or f"{name.lower()}s",
         namespaced=namespaced,
@@ -105,8 +113,15 @@ ROWS: tuple[Kind, ...] = (
         storage="controllers",
         categories=_ALL,
     ),
-    _row("", "PersistentVolume", "pv", "A piece of storage. This server attaches none.", namespaced=False),
-    _row("", "PersistentVolumeClaim", "pvc", "A wish for storage. This server fulfils none."),
+    _row(
+        "",
+        "PersistentVolume",
+        "pv",
+        "A piece of storage. This server attaches none.",
+        why=_NO_STORAGE,
+        namespaced=False,
+    ),
+    _row("", "PersistentVolumeClaim", "pvc", "A wish for storage. This server fulfils none.", why=_NO_STORAGE),
     _row("apps", "DaemonSet", "ds", "Keeps one Pod running on each node. This server runs none.", categories=_ALL),
     _row(
         "apps", "Deployment", "deploy", "Rolls out Pods of a changing template. This server runs none.", categories=_ALL
@@ -120,6 +135,7 @@ ROWS: tuple[Kind, ...] = (
         "Ingress",
         "ing",
         "A way in from outside. This server routes no traffic.",
+        why="this server routes no traffic",
         storage="ingress",
     ),
     _row(
@@ -127,6 +143,7 @@ ROWS: tuple[Kind, ...] = (
         "NetworkPolicy",
         "netpol",
         "Which traffic Pods may have. This server enforces none.",
+        why="this server routes no traffic",
         fields=(_SPEC,),
         storage="networkpolicies",
     ),
@@ -148,6 +165,7 @@ ROWS: tuple[Kind, ...] = (
         "CSIDriver",
         "",
         "A storage driver of the cluster. This server attaches no volumes.",
+        why=_NO_STORAGE,
         fields=(Field("spec", 2, Scalar.RAW, "What the driver can do.", required=True),),
         namespaced=False,
     ),

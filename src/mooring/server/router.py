@@ -22,7 +22,7 @@ from mooring.server.endpoints.services import Services
 from mooring.server.endpoints.table import find
 from mooring.server.endpoints.tokenrequest import service_account_token
 from mooring.server.requestcontext import RequestContext
-from mooring.server.resources.handlers import Resources
+from mooring.server.resources.handlers import POD_CONNECTIONS, Resources
 from mooring.server.transport.http import Response
 
 MAX_PARTS = 3
@@ -57,6 +57,8 @@ class Router:
         if info.subresource:
             if info.resource == "serviceaccounts" and info.subresource == "token":
                 return await service_account_token(context, self._services.token_requests)
+            if kind.resource.kind == "Pod" and info.subresource in POD_CONNECTIONS:
+                return await self._resources.connect(context, kind)
             if not context.routed:
                 raise NotFoundError("the server could not find the requested resource")
         if info.name and (errors := path_segment_errors(info.name)):

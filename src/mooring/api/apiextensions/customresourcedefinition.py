@@ -65,6 +65,7 @@ KIND = read_only_kind(
     "apiextensions.k8s.io",
     "crd",
     "crds",
+    why="this server has no custom kinds",
     stored_fields=None,
     storage="apiextensions.k8s.io/customresourcedefinitions",
     namespaced=False,

@@ -32,7 +32,7 @@ def openapi_v2_document(resources: Sequence[Resource]) -> Obj:
     security: Obj = {}
     for group in groups(resources):
         for version in versions(resources, group):
-            v3 = openapi_v3_document(resources_of(resources, group, version))
+            v3 = openapi_v3_document(resources_of(resources, group, version), old_watches=True)
             security = v3["components"]["securitySchemes"]
             paths |= {path: _path_item(item) for path, item in v3["paths"].items()}
             for name, schema in v3["components"]["schemas"].items():

@@ -104,6 +104,12 @@ _ITEM = {
 """Verbs of one object. `create` is for subresources only (serviceaccounts/token)."""
 
 
+_WATCH = {"watch": _Action("get", "watch", "watch", _LIST)}
+_WATCH_LIST = {"watch": _Action("get", "watchlist", "watch", _LIST)}
+WATCH_EVENT = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent"
+_STREAMED = frozenset({"list", "watch", "watchlist"})
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """One document ready to serve, and its hash."""
@@ -133,8 +139,11 @@ def index_of(documents: Mapping[str, Document]) -> Obj:
     }
 
 
-def openapi_v3_document(resources: Sequence[Resource]) -> Obj:
-    """Return the document of one group version. `resources` are all of its resources, at least one."""
+def openapi_v3_document(resources: Sequence[Resource], *, old_watches: bool = False) -> Obj:
+    """Return the document of one group version. `resources` are all of its resources, at least one.
+
+    `old_watches`: with the deprecated paths below `/watch/`, from which a client that builds itself makes its watches.
+    """
     schemas = Schemas()
     gv = (resources[0].group, resources[0].version)
     schemas.add_object(DELETE_OPTIONS, (*gv, "DeleteOptions"))
@@ -146,6 +155,8 @@ def openapi_v3_document(resources: Sequence[Resource]) -> Obj:
     paths: Obj = {}
     for resource in sorted(resources, key=lambda item: item.plural):
         paths |= _paths(resource, schemas)
+        if old_watches and "watch" in resource.verbs:
+            paths |= _watch_paths(resource, schemas)
     return {
         "openapi": "3.0.0",
         "info": {"title": "Mooring", "version": resources[0].api_version},
@@ -210,7 +221,7 @@ class _ResourcePath:
     def _response(self, action: _Action) -> Obj:
         shape = self.body
         medias: tuple[str, ...] = _MEDIA
-        if action.action == "list":
+        if action.action in _STREAMED:
             shape, medias = self.listed, (*_MEDIA, *_STREAMS)
         elif action.action == "deletecollection":
             shape = _reference(STATUS.name)
@@ -258,6 +269,36 @@ def _paths(resource: Resource, schemas: Schemas) -> Obj:
         place = _ResourcePath(sub_gvk, sub_body, listed, deleted, name + _camel(sub.name), at_name)
         paths[resource.path(namespace, "{name}", sub.name)] = place.item(sub.verbs, _ITEM)
     return paths
+
+
+def _watch_paths(resource: Resource, schemas: Schemas) -> Obj:
+    """Return the paths below `/watch/` of one resource."""
+    schemas.components[WATCH_EVENT] = {
+        "description": "One change of a watched collection.",
+        "type": "object",
+        "required": ["type", "object"],
+        "properties": {
+            "type": {"type": "string", "description": "ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."},
+            "object": {"type": "object", "description": "The object as it is now, or a Status."},
+        },
+    }
+    event, gvk = _reference(WATCH_EVENT), (resource.group, resource.version, resource.kind)
+    name = ("Namespaced" if resource.namespaced else "") + resource.kind
+    namespace = "{namespace}" if resource.namespaced else ""
+    in_namespace = (_path_parameter("namespace", "Namespace of the objects."),) if resource.namespaced else ()
+    at_name = (_path_parameter("name", f"Name of the {resource.kind}."), *in_namespace)
+    places = [
+        (resource.path(namespace), f"{name}List", in_namespace, _WATCH_LIST),
+        (resource.path(namespace, "{name}"), name, at_name, _WATCH),
+    ]
+    if resource.namespaced:
+        places.append((resource.path(), f"{resource.kind}ListForAllNamespaces", (), _WATCH_LIST))
+    return {
+        f"{resource.prefix}/watch{path.removeprefix(resource.prefix)}": _ResourcePath(
+            gvk, event, event, event, operation, parameters
+        ).item(("watch",), actions)
+        for path, operation, parameters, actions in places
+    }
 
 
 def _gvk_of(resource: Resource, sub: Subresource) -> GVK:

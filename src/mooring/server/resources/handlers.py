@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from mooring.api.kind import Change, Kind
+from mooring.api.readonly import NO_WORKLOADS
 from mooring.apimachinery.apply.applyconfiguration import APPLY_PATCH, decode_apply
 from mooring.apimachinery.codec.goerrors import go_value, unmarshal_error
 from mooring.apimachinery.codec.json import decode_json, duplicate_keys
@@ -82,6 +83,9 @@ UNSAFE_DELETE = "unsafe-delete-ignore-read-errors"
 """Verb that a user needs, besides delete, to delete an object that cannot be read."""
 UNSAFE_DELETE_ANNOTATION = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
 """Audit annotation of such a request."""
+EVICTION = "eviction"
+POD_CONNECTIONS = frozenset({"log", "exec", "attach", "portforward", "proxy", EVICTION})
+"""Subresources of a Pod that need its container, or a controller that starts another."""
 UNKNOWN = "unknown"
 """Field manager of a client without a User-Agent."""
 _VERB_METHODS = {
@@ -129,15 +133,51 @@ class Resources:
         allowed = kind.resource.verbs
         if info.subresource:
             allowed = next((sub.verbs for sub in kind.resource.subresources if sub.name == info.subresource), ())
-        if info.verb not in allowed or context.request.method not in _VERB_METHODS.get(info.verb, ()):
+        is_refused = info.verb not in allowed
+        if (is_refused and (info.subresource or not kind.read_only_reason)) or (
+            context.request.method not in _VERB_METHODS.get(info.verb, ())
+        ):
             raise MethodNotAllowedError()
         if (info.verb == "create" and info.name and not info.subresource) or (info.verb in _NAMED and not info.name):
             raise MethodNotAllowedError()
         if kind.resource.namespaced and not info.namespace and info.verb not in ("list", "watch"):
             raise MethodNotAllowedError()
+        if is_refused:
+            return await self._refuse_write(context, kind)
         if info.verb not in _READS:
             accepted(context.request, TRANSFORMS)  # 406 must come before a write
         return await self._verbs[info.verb](context, kind)
+
+    async def _refuse_write(self, context: RequestContext, kind: Kind) -> Response:
+        """Refuse a write to a kind that is only read: 404 where there is nothing to write to, and an empty list where nothing is
+        deleted, so that teardown finds nothing to do."""
+        info = context.info
+        if info.verb in ("delete", "deletecollection"):
+            await self._delete_options(context)
+        if info.verb == "deletecollection":
+            options = stored_selectors(kind, parse_list_options(context.request.query))
+            listed = await self._registry.reader.list(kind, info.namespace, options)
+            if not listed.items:
+                return await self._list_response(context, kind, (), {"resourceVersion": str(listed.revision)})
+        elif info.verb in _NAMED and not (info.verb == "patch" and _patch_media(context.request) == APPLY_PATCH):
+            await self._registry.reader.get(kind, info.namespace, info.name, "")
+        resource = kind.resource
+        raise MethodNotAllowedError.not_supported(info.verb, resource.group, resource.plural, kind.read_only_reason)
+
+    async def connect(self, context: RequestContext, kind: Kind) -> Response:
+        """Answer a request for the log of a Pod, or one that runs in it or ends it, for the Pod. Raises ApiError in every case."""
+        info = context.info
+        if not info.name or not info.namespace:
+            raise MethodNotAllowedError()
+        pod = await self._registry.reader.get(kind, info.namespace, info.name, "")
+        if info.subresource != EVICTION and not (pod.obj.get("spec") or {}).get("nodeName"):
+            raise BadRequestError(f"pod {info.name} does not have a host assigned")
+        why = (
+            f"{NO_WORKLOADS}; delete the Pod" if info.subresource == EVICTION else "this server connects to no kubelet"
+        )
+        raise MethodNotAllowedError.not_supported(
+            info.verb, kind.resource.group, f"{kind.resource.plural}/{info.subresource}", why
+        )
 
     async def _get(self, context: RequestContext, kind: Kind) -> Response:
         info, request = context.info, context.request
@@ -194,14 +234,9 @@ class Resources:
     async def _patch(self, context: RequestContext, kind: Kind) -> Response:
         info, request = context.info, context.request
         # The media type first: it decides which options are allowed.
-        media = request.header(b"content-type").partition(";")[0].strip().lower()
+        media = _patch_media(request)
         if media == APPLY_PATCH:
             return await self._apply(context, kind)
-        if media not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH):
-            raise UnsupportedMediaTypeError(
-                "the body of the request was in an unknown format - accepted media types include: "
-                f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}, {APPLY_PATCH}"
-            )
         body = await request.body()
         decoded = await self._registry.long_work.run(
             len(body), context.user.username, partial(_decode_patch, media, body)
@@ -439,6 +474,17 @@ def _decode_patch(media: str, body: bytes) -> tuple[Any, list[str]] | BadRequest
     if media != JSON_PATCH and not isinstance(patch, dict):
         return BadRequestError(f"{prefix}{unmarshal_error(patch, 'map[string]interface {}')}")
     return patch, duplicates
+
+
+def _patch_media(request: Request) -> str:
+    """Return the media type of a patch. Raises UnsupportedMediaTypeError."""
+    media = request.header(b"content-type").partition(";")[0].strip().lower()
+    if media not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH):
+        raise UnsupportedMediaTypeError(
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}, {APPLY_PATCH}"
+        )
+    return media
 
 
 def _apply_patch(media: str, patch: Any, current: Obj, kind: Kind) -> Obj:
