@@ -32,6 +32,7 @@ STORAGE = {
     "cronjobs": "/registry/cronjobs",
     "ingresses": "/registry/ingress",
     "networkpolicies": "/registry/networkpolicies",
+    "poddisruptionbudgets": "/registry/poddisruptionbudgets",
     "jobs": "/registry/jobs",
     "persistentvolumeclaims": "/registry/persistentvolumeclaims",
     "persistentvolumes": "/registry/persistentvolumes",
@@ -170,6 +171,7 @@ def test_short_names_are_those_of_kubernetes() -> None:
         "cronjobs": ("cj",),
         "ingresses": ("ing",),
         "networkpolicies": ("netpol",),
+        "poddisruptionbudgets": ("pdb",),
         "persistentvolumeclaims": ("pvc",),
         "persistentvolumes": ("pv",),
         "deployments": ("deploy",),
@@ -203,6 +205,7 @@ def test_subresources_are_those_of_kubernetes() -> None:
         "namespaces/finalize": "update",
         "namespaces/status": "get patch update",
         "nodes/status": "get patch update",
+        "poddisruptionbudgets/status": "get patch update",
         "pods/status": "get patch update",
         "serviceaccounts/token": "create",
         "services/status": "get patch update",
@@ -220,6 +223,7 @@ def test_create_on_update_and_unconditional_update_are_those_of_kubernetes() -> 
         "clustertrustbundles",
         "leases",
         "csinodes",
+        "poddisruptionbudgets",
     }
     assert {plural for plural, kind in BY_PLURAL.items() if kind.allow_create_on_update} == {
         "leases", "endpoints", "events", "services", "roles", "clusterroles", "rolebindings", "clusterrolebindings",
@@ -234,8 +238,7 @@ def test_the_response_to_a_delete_is_that_of_kubernetes() -> None:
 
 READ_ONLY_PLURALS = {
     "cronjobs", "csidrivers", "customresourcedefinitions", "daemonsets", "deployments", "ingresses", "jobs",
-    "networkpolicies", "persistentvolumeclaims", "persistentvolumes", "replicasets", "replicationcontrollers",
-    "runtimeclasses", "statefulsets",
+    "persistentvolumeclaims", "persistentvolumes", "replicasets", "replicationcontrollers", "runtimeclasses", "statefulsets",
 }  # fmt: skip
 
 
@@ -250,6 +253,8 @@ def test_read_only_kinds() -> None:
 
 
 COLUMNS = {
+    "networkpolicies": "Name Pod-Selector Age",
+    "poddisruptionbudgets": "Name Min·Available Max·Unavailable Allowed·Disruptions Age",
     "secrets": "Name Type Data Age",
     "configmaps": "Name Data Age",
     "serviceaccounts": "Name Age",
@@ -394,6 +399,7 @@ def test_field_numbers_are_those_of_kubernetes(name: str) -> None:
 
 
 PATCH_KEYS = {
+    "policy.v1.PodDisruptionBudgetStatus": {"conditions": "type"},
     "core.v1.ServiceAccount": {"secrets": "name"},
     "core.v1.NodeStatus": {"conditions": "type", "addresses": "type"},
     "core.v1.NodeSpec": {"podCIDRs": ""},

@@ -64,6 +64,7 @@ TABLE = {
     "meta.v1.ObjectMeta.finalizers": SET,
     "meta.v1.ObjectMeta.ownerReferences": "uid",
     "meta.v1.OwnerReference": ONE,
+    "policy.v1.PodDisruptionBudgetStatus.conditions": "type",
     "rbac.v1.RoleRef": ONE,
     "rbac.v1.Subject": ONE,
     "storage.v1.CSINodeSpec.drivers": "name",

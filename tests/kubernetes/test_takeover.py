@@ -34,11 +34,12 @@ FLAGS = (
 )
 RESOURCES = (
     "namespaces,configmaps,secrets,serviceaccounts,nodes,pods,podtemplates,services,endpoints,events,endpointslices,leases,roles,"
-    "rolebindings,clusterroles,clusterrolebindings,certificatesigningrequests,clustertrustbundles,csinodes"
+    "rolebindings,clusterroles,clusterrolebindings,certificatesigningrequests,clustertrustbundles,csinodes,"
+    "networkpolicies,poddisruptionbudgets"
 )
 FOREIGN_RESOURCES = (
     "replicationcontrollers,persistentvolumes,persistentvolumeclaims,deployments,replicasets,daemonsets,statefulsets,jobs,cronjobs,"
-    "ingresses,networkpolicies,runtimeclasses,csidrivers,customresourcedefinitions"
+    "ingresses,runtimeclasses,csidrivers,customresourcedefinitions"
 )
 Place = tuple[str, str, str]
 """Kind, namespace and name."""

@@ -76,6 +76,9 @@ _KINDS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("node.k8s.io", "v1"): {
         "runtimeclasses": "RuntimeClass",
     },
+    ("policy", "v1"): {
+        "poddisruptionbudgets": "PodDisruptionBudget",
+    },
     ("rbac.authorization.k8s.io", "v1"): {
         "clusterrolebindings": "ClusterRoleBinding",
         "clusterroles": "ClusterRole",

@@ -10,8 +10,7 @@ forgive nothing else. Why the kinds are served:
   complete the group apps.
 * Volumes, claims, Jobs, CronJobs and Ingresses: `kubectl apply --prune` processes a built-in list of kinds, and stops at the first
   that discovery does not name.
-* CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and log errors without end while that fails. The
-  same of NetworkPolicies and the network policy controller of k3s's agents.
+* CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and log errors without end while that fails.
 Objects of these kinds were written to the same store by another server, and are served unchanged. Their schemas name what clients
 ask for, with free-form parts. `mooring.api.storedfields` has all fields, to read what kube-apiserver stored as protobuf.
 """
@@ -137,15 +136,6 @@ ROWS: tuple[Kind, ...] = (
         "A way in from outside. This server routes no traffic.",
         why="this server routes no traffic",
         storage="ingress",
-    ),
-    _row(
-        "networking.k8s.io",
-        "NetworkPolicy",
-        "netpol",
-        "Which traffic Pods may have. This server enforces none.",
-        why="this server routes no traffic",
-        fields=(_SPEC,),
-        storage="networkpolicies",
     ),
     _row(
         "node.k8s.io",

@@ -57,8 +57,9 @@ class Field:
     """One field of a message.
 
     `required`: OpenAPI `required`. `pointer`: a zero value is meaningful and kept when decoding protobuf (Go pointer, or no
-    omitempty). Lists: `patch="merge"` merges by `patch_key` (or as a set of primitives when no key) in strategic merge
-    patch; `patch="atomic"` replaces; `list_keys` are the server-side-apply map keys, `list_set` a set of scalars.
+    omitempty). In strategic merge patch a list with `patch="merge"` merges by `patch_key` (or as a set of primitives when no key),
+    one with `patch="atomic"` is replaced, and so is an object with `patch="replace"`. For server-side apply `list_keys` are the
+    keys of a list that is a map, and `list_set` means a set of scalars.
     `enum`: values that OpenAPI lists, of the items where the field is a list; the kind validates them.
     `map_atomic`: a map that is one value for server-side apply.
     `always`: whether Go writes the field even when it is zero (True: a list without omitempty; False: omitzero); None where the
@@ -73,7 +74,7 @@ class Field:
     doc: str = ""
     required: bool = False
     pointer: bool = False
-    patch: Literal["atomic", "merge"] = "atomic"
+    patch: Literal["atomic", "merge", "replace"] = "atomic"
     patch_key: str = ""
     list_keys: tuple[str, ...] = ()
     list_set: bool = False

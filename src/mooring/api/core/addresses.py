@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from mooring.apimachinery.names import dns1123_label_errors, qualified_name_errors
 from mooring.apimachinery.schema import Obj
@@ -19,6 +19,7 @@ from mooring.errors import FieldError, duplicate, invalid, not_supported, requir
 MAX_PORT = 65535
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 NOT_AN_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+NOT_A_RANGE = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 NOT_A_PORT = f"must be between 1 and {MAX_PORT}, inclusive"
 MAX_PORT_NAME = 15
 """RFC 6335 5.1: characters of a service name."""
@@ -50,6 +51,34 @@ def address_warnings(path: str, text: str) -> list[str]:
     if str(address) != text:
         return [f'{path}: IPv6 address "{text}" should be in RFC 5952 canonical format ("{address}")']
     return []
+
+
+def parse_range(text: str) -> IPv4Network | IPv6Network | None:
+    """Parse a range as Go's old parser did, which takes leading zeros for nothing; None when `text` is not valid."""
+    address, slash, bits = text.partition("/")
+    if not slash or "%" in text or not (bits.isascii() and bits.isdigit()):
+        return None
+    if "." in address:
+        address = re.sub(r"(^|[.:])0+(?=[0-9])", r"\1", address)
+    try:
+        return ipaddress.ip_network(f"{address}/{bits}", strict=False)
+    except ValueError:
+        return None
+
+
+def range_problem(text: str) -> str:
+    """Return the reason to refuse a new range; "" for one in its normal form."""
+    if parse_range(text) is None:
+        return NOT_A_RANGE
+    address, _, bits = text.partition("/")
+    parsed = parse_address(address)
+    if parsed is None or (bits != "0" and bits.startswith("0")):
+        return "must not have leading 0s in IP or prefix length"
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
+        return "must not have an IPv4-mapped IPv6 address"
+    if ipaddress.ip_interface(text).ip != ipaddress.ip_interface(text).network.network_address:
+        return "must not have bits set beyond the prefix length"
+    return ""
 
 
 def range_warnings(path: str, text: str) -> list[str]:

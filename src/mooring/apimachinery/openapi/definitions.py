@@ -99,6 +99,8 @@ class Schemas:
             (shape["items"] if isinstance(field.type, ListOf) else shape)["enum"] = sorted(field.enum)
         if isinstance(field.type, ListOf):
             shape |= _list_extensions(field)
+        elif field.patch == "replace":
+            shape["x-kubernetes-patch-strategy"] = "replace"
         if field.map_atomic:
             shape["x-kubernetes-map-type"] = "atomic"
         return shape

@@ -139,7 +139,8 @@ def _declared_field(schema: Type | None, key: str) -> Field | None:
 
 def _merge_value(before: Any, value: Any, field: Field | None, order: list[Any] | None, repeats: _Repeats) -> Any:
     if isinstance(value, dict):
-        return _merge_object(before if isinstance(before, dict) else {}, value, field.type if field else None, repeats)
+        is_kept = isinstance(before, dict) and not (field is not None and field.patch == "replace")
+        return _merge_object(before if is_kept else {}, value, field.type if field else None, repeats)
     if isinstance(value, list):
         if field is not None and field.patch == "merge" and isinstance(field.type, ListOf):
             return _merge_list(
