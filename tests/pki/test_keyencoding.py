@@ -80,6 +80,9 @@ REFUSED: Mapping[str, tuple[PrivateKey, bytes, str]] = {
     "RSA with a negative exponent": (RSA_KEY, of_rsa(exponent=-3), "negative number"),
     "RSA with a negative modulus": (RSA_KEY, of_rsa(modulus=-NUMBERS.public_numbers.n), "negative number"),
     "id-RSASSA-PSS": (RSA_KEY, of_rsa(b"", kind="0a"), "id-RSASSA-PSS"),
+    "ML-DSA-44": (EC_KEY, info("608648016503040311", b"", bytes(1312)), "an ML-DSA-44 key is not accepted"),
+    "ML-DSA-65": (EC_KEY, info("608648016503040312", b"", bytes(1952)), "an ML-DSA-65 key is not accepted"),
+    "ML-DSA-87": (EC_KEY, info("608648016503040313", b"", bytes(2592)), "an ML-DSA-87 key is not accepted"),
 }
 
 
@@ -109,7 +112,9 @@ def test_a_root_with_a_key_on_a_curve_that_go_does_not_know_verifies_nobody() ->
     assert not is_signed(b"data", signature, SHA256, key.public_key())
 
 
-def test_a_request_with_a_compressed_point_is_refused() -> None:
-    text = request(name(attribute(COMMON_NAME, UTF8, b"jane")), key=EC_KEY, info=on_curve(COMPRESSED))
-    with pytest.raises(RequestError, match="cannot be parsed: a compressed point"):
+@pytest.mark.parametrize("form", ["a compressed point", "ML-DSA-65"])
+def test_a_request_with_such_a_key_is_refused(form: str) -> None:
+    _, encoding, message = REFUSED[form]
+    text = request(name(attribute(COMMON_NAME, UTF8, b"jane")), key=EC_KEY, info=encoding)
+    with pytest.raises(RequestError, match=f"cannot be parsed: {message}"):
         parse_request(text)

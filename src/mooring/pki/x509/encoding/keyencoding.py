@@ -3,6 +3,8 @@
 Rules kept here:
 * One key has one encoding. OpenSSL reads others, which Go refuses, so that no client in Go knows such a certificate: compressed
   points and explicit parameters of a curve, RSA without the NULL, id-RSASSA-PSS.
+* Keys of ML-DSA (FIPS 204, RFC 9881) are refused by name: a kubelet may be told to make one, and no client verifies it before
+  Kubernetes 1.38.
 * The exponent of an RSA key has at most 31 bits. With one as long as the key a signature costs a hundred times as much to check.
 """
 
@@ -18,6 +20,11 @@ from mooring.pki.x509.encoding.der import DerError
 _RSA = ObjectIdentifier("1.2.840.113549.1.1.1")
 _PSS = ObjectIdentifier("1.2.840.113549.1.1.10")
 _EC = ObjectIdentifier("1.2.840.10045.2.1")
+_ML_DSA = {
+    ObjectIdentifier("2.16.840.1.101.3.4.3.17"): "ML-DSA-44",
+    ObjectIdentifier("2.16.840.1.101.3.4.3.18"): "ML-DSA-65",
+    ObjectIdentifier("2.16.840.1.101.3.4.3.19"): "ML-DSA-87",
+}
 _NULL = b"\5\0"
 _UNCOMPRESSED = b"\4"
 _LARGEST_EXPONENT = 2**31 - 1
@@ -32,6 +39,8 @@ def load_public_key(info: bytes) -> PublicKeyTypes:
     octets, _ = der.bits(fields.next(der.BIT_STRING))
     if kind == _PSS:
         raise DerError("a key of the type id-RSASSA-PSS is not accepted: use rsaEncryption")
+    if kind in _ML_DSA:
+        raise DerError(f"an {_ML_DSA[kind]} key is not accepted: use ECDSA, RSA or Ed25519")
     if kind == _RSA:
         _check_rsa(parameters, octets)
     if kind == _EC:
