@@ -6,6 +6,7 @@ for proxies that cannot be used, which Go ignores or takes for another host.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping
 
 import pytest
@@ -165,13 +166,17 @@ def test_a_server_of_k3s_is_reached_without_proxy_unless_the_variable_of_k3s_all
 
 
 @pytest.mark.parametrize(
-    ("url", "user", "password"),
+    ("url", "said", "text"),
     [
-        ("http://proxy.test:3128", "", b""),
-        ("http://jane@proxy.test:3128", "jane", b""),
-        ("http://j%40ne:p%3Ass@proxy.test:3128", "j@ne", b"p:ss"),
+        ("http://proxy.test", "403 Forbidden", ": 403 Forbidden"),
+        ("http://proxy.test", "403 blocked \x1b[31mby\tpolicy", ": 403 blocked [31mby policy"),
+        ("http://proxy.test", "407 " + "x" * 5000, ": 407 " + "x" * 196),
+        ("http://proxy.test", "", ""),
+        ("http://jane@proxy.test", "407 jane", ": 407 jane"),
+        ("http://j%40ne:p%3Assword@proxy.test", "407 j@ne", ": 407 j@ne"),
+        ("http://j%40ne:p%3Assword@proxy.test", "407 not p:ssword", ""),
+        ("http://j%40ne:p%3Assword@proxy.test", f"407 not Basic {b64encode(b'j@ne:p:ssword').decode()}", ""),
     ],
 )
-def test_the_credential_of_a_proxy_is_that_which_is_sent(url: str, user: str, password: bytes) -> None:
-    found = Proxy(url, "HTTPS_PROXY").credential
-    assert (found[0], found[1].reveal()) == (user, password)
+def test_the_refusal_of_a_proxy_is_one_line_without_the_credential(url: str, said: str, text: str) -> None:
+    assert Proxy(url, "HTTPS_PROXY").refusal(said) == f"the proxy http://proxy.test (from HTTPS_PROXY) refuses{text}"

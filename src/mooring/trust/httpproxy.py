@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.trust.answertext import after_colon, answer_text
 from mooring.trust.httpsurl import dialled_host
 
 SCHEMES = ("http", "https", "socks5")
@@ -28,6 +29,8 @@ K3S_ALLOWED = "K3S_AGENT_HTTP_PROXY_ALLOWED"
 """Variable that lets an agent of k3s use the proxies of the environment for its servers."""
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 """Go's `strconv.ParseBool`."""
+MAX_REFUSAL = 200
+"""Characters of the status line of a proxy that are shown."""
 _PORTS = {"http": 80, "https": 443}
 _VARIABLES = {"https": ("HTTPS_PROXY", "https_proxy"), "http": ("HTTP_PROXY", "http_proxy")}
 _EXCEPTIONS = ("NO_PROXY", "no_proxy")
@@ -55,11 +58,14 @@ class Proxy:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
-    @property
-    def credential(self) -> tuple[str, Secret]:
-        """User name and password as they are sent; empty ones where the URL has none."""
+    def refusal(self, said: str) -> str:
+        """Return the error for a refusal: the proxy, and what it says in its status line, without the credential that it got."""
         parts = urlsplit(self.url)
-        return unquote(parts.username or ""), Secret(unquote(parts.password or ""))
+        password = Secret(unquote(parts.password or ""))
+        text = answer_text(
+            said.encode("utf-8", "replace"), [password] if password else (), [unquote(parts.username or "")]
+        )
+        return f"{self} refuses{after_colon(text[:MAX_REFUSAL])}"
 
     def __str__(self) -> str:
         return f"the proxy {self.shown_url} (from {self.source})"

@@ -110,8 +110,9 @@ def test_connections_go_through_the_proxy_both_ways_to_their_end(
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (b"HTTP/1.1 403 For\x07bidden\r\n\r\n", "refuses: 403 Forbidden"),
+        (b"HTTP/1.1 403 For\x07bidden\r\n\r\n", "refuses: 403 For bidden"),
         (b"HTTP/1.0 407 Proxy Authentication Required\r\n\r\n", "refuses: 407 Proxy Authentication Required"),
+        (b"HTTP/1.1 407 not secret\r\n\r\n", "refuses"),
         (b"HTTP/1.1 302 Found\r\nLocation: https://login.test\r\n\r\n", "refuses: 302 Found"),
         (b"SSH-2.0-OpenSSH\r\n\r\n", "does not connect: the answer is not that of a proxy"),
         (b"HTTP/1.1 200 OK\r\n\r\nsomething", "does not connect: the answer is not that of a proxy"),

@@ -18,8 +18,6 @@ HTTP_PORT = 80
 """RFC 9110 section 4.2.1."""
 MAX_HEAD = 1 << 14
 """Octets of a reply: proxies send a few hundred."""
-MAX_REASON = 100
-"""Characters of a status line that are shown."""
 
 
 class TunnelError(OSError):
@@ -71,8 +69,7 @@ async def connect(proxy: Proxy, address: str, protocol: asyncio.BaseProtocol) ->
         if not version.startswith("HTTP/1.") or not head.endswith(b"\r\n\r\n"):
             raise TunnelError(f"{proxy} does not connect: the answer is not that of a proxy")
         if not status.startswith("2"):
-            shown = "".join(character for character in status[:MAX_REASON] if character.isprintable())
-            raise TunnelError(f"{proxy} refuses: {shown}")
+            raise TunnelError(proxy.refusal(status))
     except TunnelError:
         transport.abort()
         raise

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from mooring.client.http import tls
-from mooring.trust.answertext import after_colon, answer_text
 from mooring.trust.httpexchange import PROXY, HttpFailure, HttpRequest, Trust
 from mooring.trust.httpproxy import Proxy, ProxySettingError, environment_proxy, k3s_proxy, named_proxy
 from mooring.trust.httpsurl import dialled_host, is_address, is_sent_by_tls, tls_name
@@ -39,8 +38,6 @@ MAX_CONNECTIONS = 64
 """Connections of one client: more than any command or controller uses at a time."""
 IDLE_SECONDS = 60.0
 """Shorter than servers and load balancers keep an idle connection, so that the client closes it first."""
-MAX_REFUSAL = 200
-"""Characters of the status line of a proxy that are shown."""
 RESOLVE_SECONDS = 1.0
 """Seconds for the addresses of a name, which are only for an error message."""
 _TUNNEL_EVENTS = frozenset({"proxy.start_tls.started", "socks.start_tls.started"})
@@ -117,10 +114,7 @@ class Way:
             unresolved = failure.message.startswith(tls.UNRESOLVED)
             return failure if unresolved else replace(failure, message=failure.message + await self._addresses())
         if type(error).__name__ == "ProxyError":
-            user, password = self.proxy.credential
-            said = answer_text(str(error).encode("utf-8", "replace"), [password] if password else (), (user,))
-            message = f"{self.proxy} refuses{after_colon(said[:MAX_REFUSAL])}"
-            return replace(failure, kind=PROXY, message=message, hint="")
+            return replace(failure, kind=PROXY, message=self.proxy.refusal(str(error)), hint="")
         if self._dials and not self._has_tunnel:
             return replace(
                 failure, kind=PROXY, message=f"{self.proxy} does not connect: {failure.message}", unsent=True
