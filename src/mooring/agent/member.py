@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 from mooring.agent import node, registration, steps
 from mooring.agent.heartbeat import Heartbeat
@@ -28,7 +27,6 @@ from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError,
 from mooring.identity import NODE_PREFIX
 from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.auditid import explained_by
-from mooring.trust.httpsurl import dialled_host
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 log = logging.getLogger("mooring.agent")
@@ -125,11 +123,10 @@ class Member:
 
     def machine(self, *, ready: bool = True) -> node.Machine:
         """Return the facts of this machine for its Node."""
-        parts, options = urlsplit(self.server), self.options
-        found = node.this_machine(self.node_name, dialled_host(parts), parts.port or 443, ready=ready)
+        options = self.options
+        address = options.address or node.address_towards(self.clusters[0])
         return replace(
-            found,
-            address=options.address or found.address,
+            node.this_machine(self.node_name, address, ready=ready),
             more_addresses=options.more_addresses,
             given_labels=options.labels,
             given_taints=options.taints,

@@ -20,18 +20,24 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from mooring import __version__
 from mooring.agent.registration import AGENT, check_keeper, check_registered, is_fresh, ready_condition
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import STRATEGIC, ClusterClient
 from mooring.client.files import read_limited
+from mooring.client.http.connection import proxies_for
 from mooring.clock import rfc3339
 from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, NotFoundError
+from mooring.trust.httpsurl import dialled_host
+from mooring.trust.kubeconfig.model import Cluster
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 """Go's names for the output of `uname -m`. Others (ppc64le, s390x, riscv64) are the same."""
+HTTPS_PORT = 443
 PODS = 110
 """kubelet's `maxPods`."""
 HOSTNAME_LABEL, OS_LABEL, ARCHITECTURE_LABEL = "kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch"
@@ -75,8 +81,8 @@ class Machine:
         }
 
 
-def this_machine(name: str, server_host: str = "", server_port: int = 443, *, ready: bool = True) -> Machine:
-    """Return the facts of this machine. Its address is the source address of connections to the server."""
+def this_machine(name: str, address: str = "", *, ready: bool = True) -> Machine:
+    """Return the facts of this machine. `address` is its own, "" for one that is not known."""
     system = platform.uname()
     info = {
         "machineID": _read_line("/etc/machine-id"),
@@ -92,7 +98,7 @@ def this_machine(name: str, server_host: str = "", server_port: int = 443, *, re
     }
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024
     capacity = {"cpu": str(os.cpu_count() or 1), "memory": f"{memory}Ki", "pods": str(PODS)}
-    return Machine(name, _own_address(server_host, server_port), info, capacity, ready)
+    return Machine(name, address, info, capacity, ready)
 
 
 def _read_line(path: str) -> str:
@@ -109,14 +115,31 @@ def _os_image() -> str:
     return ""
 
 
-def _own_address(host: str, port: int) -> str:
-    """Return the source address towards the server. Connecting a datagram socket sends nothing."""
+def address_towards(cluster: Cluster) -> str:
+    """Return the source address of connections to a server; "" when there is none.
+
+    It is that towards the proxy where the server has a name that the proxy alone resolves. A proxy of this machine tells nothing.
+    """
+    parts = urlsplit(cluster.server)
+    if address := _source_address(dialled_host(parts), parts.port or HTTPS_PORT):
+        return address
+    try:
+        proxy = proxies_for(cluster)(cluster.server)
+    except ConfigError:
+        return ""
+    by = urlsplit(proxy.url) if proxy is not None else None
+    found = _source_address(by.hostname or "", by.port or HTTPS_PORT) if by is not None else ""
+    return "" if found and ip_address(found).is_loopback else found
+
+
+def _source_address(host: str, port: int) -> str:
+    """Return the source address towards a host. Connecting a datagram socket sends nothing."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)
             return str(probe.getsockname()[0])
-    except OSError:
+    except (OSError, UnicodeError):
         return ""
 
 

@@ -397,8 +397,7 @@ class _Join:
     def _identity(self, name: str, url: str) -> NodeIdentity:
         addresses = self.plan.settings.node_ip
         if not addresses:
-            parts = urlsplit(url)
-            found = node.this_machine(name, parts.hostname or "", parts.port or 443).address
+            found = node.address_towards(Cluster("", url, is_k3s=True))
             addresses = (found,) if found else ()
         password, file = self.files.ensure_node_password(), str(self.files.node_password)
         return NodeIdentity(name, password, addresses, file, self.plan.settings.node_external_ip)
