@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +15,9 @@ from mooring.client.http.requests import fetch
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.discovery.fetch import connection_error
+from mooring.trust.discovery.fetch import cluster_info_request, connection_error
 from mooring.trust.httpexchange import CERTIFICATE, PROXY, HttpFailure, HttpRequest, HttpResponse, Trust
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig.model import Cluster, ExecPlugin, KubeconfigUser
 from tests.support import peer
 from tests.support.connectproxy import ConnectProxy, connect_proxy
 from tests.support.ports import free_port
@@ -127,6 +129,25 @@ def test_the_refusal_of_a_proxy_is_one_line_without_the_credential(said: str, te
     with connect_proxy(refusal=REFUSAL % said.encode()) as running:
         trust = Trust(CA.certificate_pem, proxy_url=running.url.replace("//", "//jane:p%40ssword@"))
         assert failed("https://api.test:6443", trust).message == f"the proxy {running.url} (from proxy-url){text}"
+
+
+def test_a_plugin_of_a_discovery_document_is_told_the_server_and_its_proxy(tmp_path: Path) -> None:
+    """client-go's `ConvertExecCluster`: `server` and `proxy-url` as the kubeconfig has them."""
+    told = tmp_path / "told"
+    script = f"printenv KUBERNETES_EXEC_INFO > {told}; exit 1"
+    plugin = ExecPlugin(
+        "sh",
+        "client.authentication.k8s.io/v1",
+        ("-c", script),
+        provide_cluster_info=True,
+        interactive_mode="Never",
+    )
+    trust = Trust(CA.certificate_pem, proxy_url="http://proxy.test:3128")
+    request = cluster_info_request("https://api.test/prefix", trust, KubeconfigUser("u", exec=plugin))
+    with pytest.raises(ConfigError, match="exec plugin"):
+        asyncio.run(fetch(request, SystemClock()))
+    cluster = json.loads(told.read_text())["spec"]["cluster"]
+    assert (cluster["server"], cluster["proxy-url"]) == ("https://api.test/prefix", "http://proxy.test:3128")
 
 
 def test_a_proxy_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

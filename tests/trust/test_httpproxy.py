@@ -132,6 +132,11 @@ def test_no_proxy(host: str, no_proxy: str, is_proxied: bool) -> None:
         ("http://user:secret@proxy:x", "it is not a URL; in a user name and a password, special characters are written as %40"),
         ("http://user:sec#ret@proxy:1", "it is not a URL; in a user name and a password, special characters are written as %40"),
         ("http://[::1", "it is not a URL; in a user name and a password, special characters are written as %40"),
+        ("http://user:12/secret@proxy:1", "it is not a URL; in a user name and a password, special characters are written as %40"),
+        ("http://user:12?secret@proxy:1", "it is not a URL; in a user name and a password, special characters are written as %40"),
+        ("http://user:12#secret@proxy:1", "it is not a URL; in a user name and a password, special characters are written as %40"),
+        ("user:12/secret@proxy:1", "it is not a URL; in a user name and a password, special characters are written as %40"),
+        ("http://user:sec%ret@proxy:1", "it is not a URL; in a user name and a password, special characters are written as %40"),
         (" http://user:secret@proxy", "it has a blank or a control character"),
         ("http://user:secret@proxy\n", "it has a blank or a control character"),
     ],
@@ -149,6 +154,25 @@ def test_a_proxy_is_shown_without_its_password() -> None:
     proxy = named_proxy("http://user:secret@proxy.test:3128/path", "proxy-url")
     assert str(proxy) == "the proxy http://proxy.test:3128 (from proxy-url)"
     assert "secret" not in repr(proxy)
+
+
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [
+        ("user:s%40cret@", "407 not s@cret"),
+        ("user:s%40cret@", "407 not s%40cret"),
+        ("user:s%40cret@", "407 not dXNlcjpzQGNyZXQ="),
+        (":s%40cret@", "407 not OnNAY3JldA=="),
+        ("t0%2Fken@", "407 not t0/ken"),
+        ("t0%2Fken@", "407 not t0%2Fken"),
+        ("t0%2Fken@", "407 not dDAva2VuOg=="),
+    ],
+)
+def test_a_refusal_that_repeats_a_credential_is_not_quoted_in_any_form(user: str, said: str) -> None:
+    proxy = named_proxy(f"http://{user}proxy.test:3128", "HTTPS_PROXY")
+    assert proxy.refusal(said) == "the proxy http://proxy.test:3128 (from HTTPS_PROXY) refuses"
+    assert proxy.refusal("407 not you").endswith(") refuses: 407 not you")
+    assert named_proxy("http://@proxy.test", "p").refusal(said).endswith(f") refuses: {said}")
 
 
 def test_a_kubeconfig_names_a_proxy_by_a_whole_url() -> None:
@@ -172,7 +196,7 @@ def test_a_server_of_k3s_is_reached_without_proxy_unless_the_variable_of_k3s_all
         ("http://proxy.test", "403 blocked \x1b[31mby\tpolicy", ": 403 blocked [31mby policy"),
         ("http://proxy.test", "407 " + "x" * 5000, ": 407 " + "x" * 196),
         ("http://proxy.test", "", ""),
-        ("http://jane@proxy.test", "407 jane", ": 407 jane"),
+        ("http://jane@proxy.test", "407 jane", ""),
         ("http://j%40ne:p%3Assword@proxy.test", "407 j@ne", ": 407 j@ne"),
         ("http://j%40ne:p%3Assword@proxy.test", "407 not p:ssword", ""),
         ("http://j%40ne:p%3Assword@proxy.test", f"407 not Basic {b64encode(b'j@ne:p:ssword').decode()}", ""),

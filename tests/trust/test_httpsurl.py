@@ -84,11 +84,17 @@ def test_a_cluster_info_may_write_the_scheme_in_any_case(scheme: str) -> None:
         ("https://[2001:DB8::1]:6443", "2001:db8::1", "2001:db8::1"),
         ("https://[fe80::1%25eth0]:6443", "fe80::1%eth0", "fe80::1"),
         ("https://[fe80::1%eth0]", "fe80::1%eth0", "fe80::1"),
+        ("https://[::ffff:192.0.2.1]:6443", "::ffff:192.0.2.1", "192.0.2.1"),
+        ("https://[::FFFF:c000:201]", "::ffff:c000:201", "192.0.2.1"),
+        ("https://[::192.0.2.1]", "::192.0.2.1", "::192.0.2.1"),
         ("https://", "", ""),
     ],
 )
 def test_the_host_that_is_dialled_and_the_one_that_is_verified(url: str, dialled: str, verified: str) -> None:
-    """RFC 6066 3: no final dot in a server name. RFC 4007 6 and RFC 6874: a zone is of one machine."""
+    """RFC 6066 3: no final dot in a server name. RFC 4007 6 and RFC 6874: a zone is of one machine.
+
+    Go's `x509.VerifyHostname` compares by `net.IP.Equal`, to which an IPv4-mapped address is the IPv4 address.
+    """
     host = dialled_host(urlsplit(url))
     assert (host, tls_name(host)) == (dialled, verified)
 

@@ -13,6 +13,8 @@ Rules kept here (docs/protocol/discovery-and-join.md#proxies):
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -29,6 +31,7 @@ K3S_ALLOWED = "K3S_AGENT_HTTP_PROXY_ALLOWED"
 """Variable that lets an agent of k3s use the proxies of the environment for its servers."""
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 """Go's `strconv.ParseBool`."""
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 MAX_REFUSAL = 200
 """Characters of the status line of a proxy that are shown."""
 _PORTS = {"http": 80, "https": 443}
@@ -61,10 +64,11 @@ class Proxy:
     def refusal(self, said: str) -> str:
         """Return the error for a refusal: the proxy, and what it says in its status line, without the credential that it got."""
         parts = urlsplit(self.url)
-        password = Secret(unquote(parts.password or ""))
-        text = answer_text(
-            said.encode("utf-8", "replace"), [password] if password else (), [unquote(parts.username or "")]
-        )
+        user, password = parts.username or "", parts.password or ""
+        secret = password or user  # a user name without a password is a token
+        basic = b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+        forms = (secret, unquote(secret), basic) if secret else ()
+        text = answer_text(said.encode("utf-8", "replace"), map(Secret, forms))
         return f"{self} refuses{after_colon(text[:MAX_REFUSAL])}"
 
     def __str__(self) -> str:
@@ -82,11 +86,15 @@ def proxy_url_problem(text: str) -> str:
     """Return the reason why `text` is not the URL of a proxy, without a part of it; "" when it is one."""
     if not text.isprintable() or " " in text:
         return "it has a blank or a control character"
+    not_url = "it is not a URL; in a user name and a password, special characters are written as %40"
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        return "it is not a URL; in a user name and a password, special characters are written as %40"
+        return not_url
+    behind_host = parts.path + parts.query + parts.fragment  # with @, host and port there are a part of the password
+    if "@" in behind_host or _BAD_ESCAPE.search(parts.netloc):
+        return not_url
     if parts.scheme not in SCHEMES or not parts.netloc:
         return f"it is not an {SCHEMES[0]}, {SCHEMES[1]} or {SCHEMES[2]} URL"
     return "" if parts.hostname and port != 0 else "it has no host, or the port 0"

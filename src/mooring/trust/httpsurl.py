@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from urllib.parse import SplitResult, unquote, urlsplit
 
 
@@ -50,12 +50,14 @@ def tls_name(host: str) -> str:
     """Return the name of a host that TLS sends and verifies.
 
     One final dot is not part of it (RFC 6066 3, Go's `x509.VerifyHostname`), nor is the zone of an address, which has a meaning on
-    one machine only (RFC 4007 6).
+    one machine only (RFC 4007 6). An IPv4-mapped address is the IPv4 address, as to Go's `net.IP.Equal`.
     """
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if ":" in host:
-        return host.partition("%")[0]
+        address = host.partition("%")[0]
+        mapped = IPv6Address(address).ipv4_mapped if is_address(address) else None
+        return address if mapped is None else str(mapped)
     return host[:-1] if host.endswith(".") and len(host) > 1 else host
 
 

@@ -23,6 +23,7 @@ from mooring.client.http.connection import ConnectionPool, ResponseStream, Way, 
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.driver import drive_notifying, ignore
 from mooring.clock import Clock
+from mooring.trust.discovery.clusterinfo import PATH as CLUSTER_INFO
 from mooring.trust.httpexchange import PROXY, TOO_LONG, HttpFailure, HttpRequest, HttpResponse, Reply, Trust, Wait
 from mooring.trust.httpproxy import ProxySettingError
 from mooring.trust.kubeconfig.model import Cluster
@@ -129,7 +130,10 @@ async def _fetch(request: HttpRequest, trust: Trust, presented: Presented, clock
 async def _presented(request: HttpRequest, trust: Trust, clock: Clock) -> Presented:
     if request.credentials is None or not trust.verify:
         return Presented()
-    cluster = Cluster("", request.url, trust.ca_pem, tls_server_name=trust.tls_server_name)
+    server = request.url.removesuffix(CLUSTER_INFO)
+    cluster = Cluster(
+        "", server, trust.ca_pem, tls_server_name=trust.tls_server_name, proxy_url=trust.proxy_url
+    )  # what a plugin is told
     return await ClientCredentials(request.credentials, cluster, clock.now).present()
 
 
