@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import count
 from secrets import token_hex
 from typing import Any
 
@@ -18,7 +19,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.status import CODES
 from mooring.apimachinery.watchevent import WatchEvent
 from mooring.cli.cluster import is_transient
-from mooring.client.cluster import JSON_PATCH, STRATEGIC, TIMEOUT, ClusterClient, ListResult
+from mooring.client.cluster import JSON_PATCH, LIST_SECONDS, STRATEGIC, TIMEOUT, ClusterClient, ListResult
 from mooring.client.listwatch import follow
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
@@ -55,6 +56,19 @@ class Hasty(SystemClock):
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         await asyncio.sleep(0)
+
+
+class Leaping(SystemClock):
+    """Clock that goes on by `step` seconds each time it is read."""
+
+    step = 60.0
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        self._now += self.step
+        return self._now
 
 
 def config_map(name: str, label: str = "test-cluster", **data: str) -> Obj:
@@ -378,7 +392,9 @@ def test_json_that_is_no_object_of_kubernetes_is_not_taken_for_one(body: bytes) 
         b'{"items":[5]}',
         b'{"items":[{}]}',
         b'{"items":[{"metadata":[]}]}',
+        b'{"items":[{"metadata":{}}]}',
         b'{"items":[],"metadata":"x"}',
+        b'{"items":[],"metadata":{"continue":5}}',
         b"{}",
     ],
 )
@@ -388,6 +404,33 @@ def test_json_that_is_no_list_of_kubernetes_is_not_taken_for_one(body: bytes) ->
             await client.list("configmaps")
 
     asking(lambda asked: peer.Reply(200, body), work)
+
+
+@pytest.mark.parametrize("follows", [lambda count: "same", str], ids=["the same page for ever", "ever another page"])
+def test_a_list_whose_pages_never_end_is_given_up(follows: Callable[[int], str]) -> None:
+    pages = count()
+    clock = Leaping()
+
+    def answer(asked: peer.ReceivedRequest) -> peer.Reply:
+        metadata = {"continue": follows(next(pages)), "resourceVersion": "5"}
+        return peer.Reply(200, json.dumps({"kind": "List", "metadata": metadata, "items": []}).encode())
+
+    async def work(client: ClusterClient) -> None:
+        with pytest.raises(NotKubernetesError, match="pages of a list without an end"):
+            await client.list("configmaps")
+
+    asked = asking(answer, work, clock=clock)
+    assert len(asked) <= LIST_SECONDS / clock.step + 2
+
+
+def test_a_watch_event_without_an_object_is_refused() -> None:
+    event = b'{"type":"ADDED","object":{"metadata":null}}\n'
+
+    async def work(client: ClusterClient) -> None:
+        with pytest.raises(NotKubernetesError, match="JSON, but not an object of Kubernetes"):
+            await anext(client.watch("secrets", resource_version="1"))
+
+    asking(lambda asked: peer.Reply(200, event), work)
 
 
 def test_plain_http_is_refused() -> None:
@@ -477,12 +520,12 @@ def test_a_token_file_is_read_again_after_a_401(tmp_path: Any) -> None:
 
     def answer(asked: peer.ReceivedRequest) -> peer.Reply:
         if asked.headers["Authorization"] == "Bearer new":
-            return peer.Reply(200, b'{"metadata":{}}')
+            return peer.Reply(200, b'{"metadata":{"name":"x"}}')
         token.write_text("new\n")
         return status(401, "Unauthorized")
 
     async def work(client: ClusterClient) -> None:
-        assert await client.get("secrets", "x", "y") == {"metadata": {}}
+        assert await client.get("secrets", "x", "y") == {"metadata": {"name": "x"}}
 
     asked = asking(answer, work, KubeconfigUser("u", token=Secret("ignored"), token_file=str(token)))
     assert [one.headers["Authorization"] for one in asked] == ["Bearer old", "Bearer new"]

@@ -11,7 +11,9 @@ Rules kept here:
   http is refused, because it would send the credentials in the clear.
 * A request is repeated a few times after 429 and 503 with Retry-After, as in client-go, and once after a 401 when credentials can
   be read again.
-* Lists are read in pages. Every response has a limit of bytes and of time: a server that never ends its answer ends the request.
+* Lists are read in pages. Every response has a limit of bytes and of time, and so have all pages of a list: a server that never
+  ends its answer ends the request.
+* Objects are checked where they enter, as far as all kinds are alike (`mooring.client.objectshape`).
 * With several addresses of one cluster, the one that responded last is first. An address that fails becomes the last. Reads, and
   writes that cannot have been sent, are repeated at the next address at once.
 
@@ -36,12 +38,13 @@ from mooring.api.paths import PATHS
 from mooring.apimachinery.resource import ResourcePath
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.status import CODES, error_of
-from mooring.apimachinery.watchevent import ERROR, FrameReader, WatchEvent
+from mooring.apimachinery.watchevent import BOOKMARK, ERROR, FrameReader, WatchEvent
 from mooring.client.files import read_limited
 from mooring.client.http import tls
 from mooring.client.http.connection import ConnectionPool, Way, proxies_for, transport_errors
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.requests import send_over
+from mooring.client.objectshape import is_list, is_object
 from mooring.clock import Clock, SystemClock
 from mooring.errors import (
     ApiError,
@@ -86,6 +89,8 @@ MAX_BODY = 64 << 20
 """Bytes: real pages of 500 objects have a hundredth of this."""
 PAGE = 500
 """Objects of one page, as in client-go."""
+LIST_SECONDS = 600.0
+"""Seconds for all pages of a list: kube-apiserver continues one for 5 to 10 minutes, until etcd forgets its revision."""
 WATCH_SECONDS = 300
 """Seconds until the server ends a watch, so that a dead connection is noticed."""
 WATCH_GRACE = 30.0
@@ -211,18 +216,22 @@ class ClusterClient:
         resource = resource_of(target)
         query = _selectors(label_selector, field_selector) | {"limit": str(PAGE)}
         items: list[Obj] = []
+        end = self.clock.monotonic() + LIST_SECONDS
         while True:
             page = await self._request_object("GET", _path(resource, namespace), query)
-            if not _is_list(page):
+            if not is_list(page):
                 raise NotKubernetesError(self._step, "JSON, but not a list of Kubernetes")
             metadata = page.get("metadata") or {}
             for item in page["items"] or ():
                 item.setdefault("kind", resource.kind)
                 item.setdefault("apiVersion", resource.api_version)
                 items.append(item)
-            query["continue"] = metadata.get("continue") or ""
-            if not query["continue"]:
-                return ListResult(tuple(items), metadata.get("resourceVersion", ""))
+            following = metadata.get("continue") or ""
+            if not following:
+                return ListResult(tuple(items), metadata.get("resourceVersion") or "")
+            if following == query.get("continue") or self.clock.monotonic() > end:
+                raise NotKubernetesError(self._step, "pages of a list without an end")
+            query["continue"] = following
 
     async def create(
         self,
@@ -238,7 +247,7 @@ class ClusterClient:
         namespace = namespace or _namespace(obj)
         path = _path(target, namespace, name, subresource) if subresource else _path(target, namespace)
         created = await self._request_object("POST", path, _dry_run_query(dry_run), obj)
-        return self._checked(created) if _is_object(obj) and not subresource else created
+        return self._checked(created) if "metadata" in obj and not subresource else created
 
     async def update(self, target: Target, obj: Obj, *, subresource: str = "", dry_run: bool = False) -> Obj:
         """PUT `obj`. Raises ConflictError and others."""
@@ -329,6 +338,8 @@ class ClusterClient:
                         for event in reader.feed(chunk):
                             if event.type == ERROR:
                                 raise error_of(event.object)
+                            if event.type != BOOKMARK:
+                                self._checked(event.object)
                             yield event
         except transport_errors() as error:
             failure = await way.explain(error, self.clock.now(), seconds + WATCH_GRACE)
@@ -357,7 +368,7 @@ class ClusterClient:
 
     def _checked(self, obj: Obj) -> Obj:
         """Return an object of the API. Raises NotKubernetesError for other JSON, which a proxy may have sent."""
-        if not _is_object(obj):
+        if not is_object(obj):
             raise NotKubernetesError(self._step, "JSON, but not an object of Kubernetes")
         return obj
 
@@ -489,18 +500,6 @@ def _context(cluster: Cluster, certificate_pem: bytes, key: Secret | None) -> ss
     if key is not None:
         tls.present(context, certificate_pem, key)
     return context
-
-
-def _is_object(obj: object) -> bool:
-    return isinstance(obj, dict) and isinstance(obj.get("metadata"), dict)
-
-
-def _is_list(page: Obj) -> bool:
-    """Return whether JSON is a list of objects. A list without objects may have null for them."""
-    items = page.get("items", ...)
-    if items is not None and not (isinstance(items, list) and all(map(_is_object, items))):
-        return False
-    return isinstance(page.get("metadata") or {}, dict)
 
 
 def _best_failure(failures: Sequence[PeerError]) -> PeerError:
