@@ -98,3 +98,51 @@ def test_the_root_may_be_a_link_itself(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "root").symlink_to(tmp_path / "real")
     NodeState(tmp_path / "root").check_places()
+
+
+@pytest.mark.parametrize("place", ["etc/kubernetes", PKI, "var/lib/kubelet/pki", "var/lib/mooring"])
+def test_where_anybody_may_make_files_no_keys_are_written(tmp_path: Path, place: str) -> None:
+    """Mode 1777 keeps others from replacing a file, and not from making it first."""
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place).chmod(0o1777)
+    with pytest.raises(ConfigError, match=f"other users may replace files in .*{place};"):
+        NodeState(tmp_path).check_places()
+
+
+def test_a_directory_that_another_user_made_meanwhile_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    state = NodeState(tmp_path)
+    state.check_places()
+    (tmp_path / "etc").mkdir()
+    of_a_stranger(tmp_path / "etc")
+    with pytest.raises(ConfigError, match="etc belongs to another user"):
+        state.make_places()
+
+
+def test_the_directories_are_made_for_their_owner(tmp_path: Path) -> None:
+    state = NodeState(tmp_path)
+    state.make_places()
+    made = [directory for directory in tmp_path.rglob("*") if directory.is_dir()]
+    assert {directory.stat().st_mode & 0o7777 for directory in made} == {0o755}
+    assert {state.ca.parent, state.certificates, state.record.path.parent} <= set(made)
+
+
+@pytest.mark.parametrize("name", ["ca", "kubeconfig", "bootstrap", "pending_key"])
+def test_a_file_that_leads_out_of_the_root_is_refused(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "root"
+    state = NodeState(root)
+    state.make_places()
+    getattr(state, name).symlink_to(tmp_path / "outside")
+    with pytest.raises(ConfigError, match=f"leads out of {root}, to {tmp_path}/outside: remove"):
+        state.check_places()
+
+
+def test_each_link_on_the_way_lies_where_no_other_user_may_change_it(tmp_path: Path) -> None:
+    for name in ("etc", "safe", "open"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "open/link").symlink_to("../safe")
+    (tmp_path / "etc/kubernetes").symlink_to("../open/link")
+    NodeState(tmp_path).check_places()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(ConfigError, match=r"other users may replace files in .*/open;"):
+        NodeState(tmp_path).check_places()

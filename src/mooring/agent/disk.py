@@ -3,7 +3,8 @@
 Rules kept here:
 * A change is on disk when the function returns. Directories are made with kubelet's mode. Errors name the path.
 * A machine joins only where no other user can put his files in the place of its keys: neither a directory between the root and the
-  keys nor a link that leads out of the root may be his.
+  keys nor a link that leads out of the root may be his. That is checked before the server is asked, and again before the first file
+  is written, when the directories are there: where anybody may make directories (mode 1777), another user may have made one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mooring.client.files import ROOT, make_directory, os_reason, sync_directory, write_atomic
@@ -26,28 +28,56 @@ def write(path: Path, data: bytes, mode: int = 0o600) -> None:
     write_atomic(path, data, mode)
 
 
-def check_places(root: Path, *directories: Path) -> None:
+def check_places(root: Path, *directories: Path, files: Iterable[Path] = ()) -> None:
     """Raise ConfigError when another user may replace what will lie in these directories below `root`, or a link leads out of it.
 
-    Directories that do not exist will be made.
+    `files` are those that are read before they are written. Directories that do not exist will be made.
     """
     try:
         top = root.resolve()
-        for directory in directories:
-            real = directory.resolve()
+        for place in (*directories, *files):
+            real = place.resolve()
             if not real.is_relative_to(top):
                 raise ConfigError(
-                    f"{directory} leads out of {root}, to {real}: remove the symbolic link, or name another --root"
+                    f"{place} leads out of {root}, to {real}: remove the symbolic link, or name another --root"
                 )
-            for one in (directory, *directory.parents, real, *real.parents):
-                if (one.is_relative_to(root) or one.is_relative_to(top)) and one.exists():
-                    _check_owner(one)
+            for one in _directories_to(place):
+                if one.is_relative_to(root) or one.is_relative_to(top):
+                    _check_directory(one, is_last=one == real)
     except (OSError, RuntimeError) as error:
         reason = os_reason(error) if isinstance(error, OSError) else "a symbolic link leads to itself"
         raise ConfigError(f"{root} cannot be used: {reason}") from error
 
 
-def _check_owner(directory: Path) -> None:
+def make_places(root: Path, *directories: Path, files: Iterable[Path] = ()) -> None:
+    """Make the directories, and check them as `check_places` does. Raises ConfigError."""
+    for directory in directories:
+        make_directory(directory, DIRECTORY_MODE)
+    check_places(root, *directories, files=files)
+
+
+def _directories_to(place: Path) -> Iterator[Path]:
+    """Yield each directory that the system passes on its way to an absolute path, those of links included, as far as they exist.
+
+    `place` leads to no circle of links.
+    """
+    at, ahead = Path(place.anchor), list(reversed(place.parts[1:]))
+    while ahead:
+        part = ahead.pop()
+        following = at.parent if part == ".." else at / part
+        if following.is_symlink():
+            target = following.readlink()
+            at = Path(target.anchor) if target.is_absolute() else at
+            ahead.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
+            continue
+        if not following.is_dir():
+            return
+        at = following
+        yield at
+
+
+def _check_directory(directory: Path, *, is_last: bool) -> None:
+    """Raise ConfigError for a directory where another user may replace files; in the last one he may not make any either."""
     found = directory.stat()
     quoted = shlex.quote(str(directory))
     if found.st_uid not in (os.geteuid(), ROOT):
@@ -58,7 +88,7 @@ def _check_owner(directory: Path) -> None:
     is_open = found.st_mode & stat.S_IWOTH or (
         found.st_mode & stat.S_IWGRP and found.st_gid not in (os.getegid(), ROOT)
     )
-    if is_open and not found.st_mode & stat.S_ISVTX:
+    if is_open and (is_last or not found.st_mode & stat.S_ISVTX):
         raise ConfigError(
             f"other users may replace files in {directory}; run chmod go-w {quoted}, or name another --root"
         )

@@ -195,6 +195,8 @@ class _Join:
         async with ClusterClient(trusted.cluster, user, self.clock, others=trusted.others) as client:
             with self._remove_bootstrap_on_refusal():
                 await self._check_name(client)
+                with self.steps.within(steps.BOOTSTRAP):
+                    self.state.make_places()
                 self._write_bootstrap(client.clusters[0])
                 pair, name = await self._certificate(client, trusted)
             clusters = client.clusters
@@ -471,6 +473,7 @@ class _Join:
         user = self._bootstrap_user(trusted)
         with self.steps.step(steps.FILES) as summary:
             trusted = await drive_notifying(led_by_proved(trusted), self._fetch, self.clock.sleep, self._report)
+            self.state.make_places()
             written = [self.state.ca] if self.state.write_ca(trusted.client_ca_pem) else []
             self.state.write_bootstrap(trusted.cluster, user)
             if trusted.cluster.tls_server_name or trusted.cluster.proxy_url:

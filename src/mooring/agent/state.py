@@ -88,7 +88,19 @@ class NodeState:
 
     def check_places(self) -> None:
         """Raise ConfigError when another user may replace files of this member, or a link leads out of the root."""
-        disk.check_places(self.root, self.ca.parent, self.certificates, self.record.path.parent)
+        disk.check_places(self.root, *self._directories, files=self._files)
+
+    def make_places(self) -> None:
+        """Make the directories, and check them once more, before a secret is written. Raises ConfigError."""
+        disk.make_places(self.root, *self._directories, files=self._files)
+
+    @property
+    def _directories(self) -> tuple[Path, ...]:
+        return (self.kubeconfig.parent, self.ca.parent, self.certificates, self.record.path.parent)
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        return (self.ca, self.kubeconfig, self.bootstrap, self.pending_key, self.record.path)
 
     # ── the CA ───────────────────────────────────────────────────────────────────────────────────────────────────
 

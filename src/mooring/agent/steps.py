@@ -108,15 +108,21 @@ class Steps:
     def step(self, name: str) -> Iterator[list[str]]:
         """Run a step. The lines in the list that it yields become its closing message. Raises JoinError for every MooringError."""
         started = self._clock.monotonic()
-        self._name = name
         summary: list[str] = []
-        try:
+        with self.within(name):
             yield summary
+        self._report(Progress(name, "; ".join(summary) or "done", self._clock.monotonic() - started))
+
+    @contextmanager
+    def within(self, name: str) -> Iterator[None]:
+        """Run a part of a step, without a closing message. Raises JoinError for every MooringError."""
+        self._name = name
+        try:
+            yield
         except JoinError:
             raise
         except MooringError as error:
             raise JoinError(name, described(error)) from error
-        self._report(Progress(name, "; ".join(summary) or "done", self._clock.monotonic() - started))
 
 
 def described(error: MooringError) -> str:

@@ -198,9 +198,15 @@ class AgentFiles:
         Raises ConfigError, before a machine has joined also when another user may replace files there, or a link leads out of the
         root.
         """
-        if not self.has_joined():
-            disk.check_places(self.root, self.directory, self.node_password.parent)
+        is_new = not self.has_joined()
+        places = (self.directory, self.node_password.parent)
+        if is_new:
+            disk.check_places(self.root, *places)
         make_directory(self.directory, 0o700)
+        if is_new:
+            disk.make_places(
+                self.root, *places, files=(self.client_ca, self.server_ca, self.node_password, self.node_id)
+            )
 
     def exposures(self) -> list[str]:
         """Return how other users can read or change the keys of this member, each with the command that corrects it."""
