@@ -190,6 +190,19 @@ def test_a_proxy_of_a_way_that_cannot_be_used_fails_that_way_alone(url: str) -> 
     assert "ecret" not in failure.message
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_address_whose_proxy_cannot_be_used_is_left_for_the_next(method: str) -> None:
+    async def ask(url: str) -> None:
+        bad = Cluster("c", "https://192.0.2.1:6443", CA.certificate_pem, proxy_url="ftp://proxy")
+        good = Cluster("d", url, CA.certificate_pem)
+        async with ClusterClient(bad, KubeconfigUser("u"), SystemClock(), others=(good,)) as client:
+            await (client.get_path("/version") if method == "GET" else client.post_path("/version", {}))
+            assert [one.name for one in client.clusters] == ["d", "c"]
+
+    with peer.http_peer(pair=CA.server("127.0.0.1")) as server:
+        asyncio.run(ask(server.url))
+
+
 def test_a_proxy_url_that_cannot_be_used_names_its_cluster() -> None:
     async def ask() -> None:
         cluster = Cluster("c", "https://192.0.2.1:6443", CA.certificate_pem, proxy_url="proxy:3128")

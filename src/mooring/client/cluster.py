@@ -65,7 +65,8 @@ from mooring.trust.discovery.errors import (
     NotKubernetesError,
 )
 from mooring.trust.discovery.fetch import BALANCER_STATUSES, connection_error
-from mooring.trust.httpexchange import TOO_LONG, HttpRequest, HttpResponse
+from mooring.trust.httpexchange import PROXY, TOO_LONG, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpproxy import ProxySettingError
 from mooring.trust.httpsurl import is_https
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected, flatten_cluster
 
@@ -395,16 +396,23 @@ class ClusterClient:
     ) -> bytes:
         failures: list[PeerError] = []
         while True:
-            request, connection = await self._request(method, path, query, content, content_type)
-            address, repeatable = self.clusters[0], method == "GET"
-            answer = await send_over(
-                connection, request, self.clock, silence=self._read_timeout, body_seconds=BODY_SECONDS
-            )
+            repeatable, authorization = method == "GET", None
+            try:
+                request, connection = await self._request(method, path, query, content, content_type)
+                address, authorization = self.clusters[0], request.authorization
+                answer = await send_over(
+                    connection, request, self.clock, silence=self._read_timeout, body_seconds=BODY_SECONDS
+                )
+            except ProxySettingError as error:
+                address = self.clusters[0]
+                if len(self.clusters) == 1 or not address.proxy_url:
+                    raise
+                answer = HttpFailure(PROXY, str(error), unsent=True)
             if isinstance(answer, HttpResponse):
                 self._note_date(answer)
                 if 200 <= answer.status < 300:
                     return answer.body
-                refusal = self._refusal(path, answer, request.authorization)
+                refusal = self._refusal(path, answer, authorization)
                 if isinstance(refusal, ApiError):
                     raise refusal
                 failures.append(refusal)
