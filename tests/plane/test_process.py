@@ -23,11 +23,12 @@ from mooring.errors import ConfigError
 from mooring.plane import serverprocess
 from mooring.plane.background.compaction import INTERVAL_SECONDS, compact_forever
 from mooring.plane.configuration import ServerConfig, server_config
+from mooring.plane.endpoints import published
 from mooring.plane.keys.keystore import KeyStore, prepare
 from mooring.plane.parts.foundation import Process
 from mooring.plane.process.lifecycle import RunningServer, running
 from mooring.plane.process.processidentity import is_gone, process_identity
-from mooring.plane.serverprocess import serve_until_signal
+from mooring.plane.serverprocess import serve, serve_until_signal
 from mooring.storage.contract import CompactedError
 from mooring.storage.memory import MemoryStorage
 from tests.support.liveserver import start_server
@@ -126,6 +127,18 @@ def test_a_port_in_use_is_told_and_nothing_is_left_running(tmp_path: Path) -> No
         assert tasks_left() == []
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_address_that_cannot_be_listened_on_is_not_written_down(tmp_path: Path, workers: int) -> None:
+    config, _ = settings(tmp_path, storage="")
+    kubeconfig, endpoints = (tmp_path / "admin.conf").read_bytes(), (tmp_path / "control-plane-endpoint").read_bytes()
+    wrong = server_config(data_dir=str(tmp_path), bind_address="203.0.113.9", secure_port=6443, workers=str(workers))
+    with pytest.raises(ConfigError, match=r"cannot listen on 203\.0\.113\.9:6443: .*--bind-address"):
+        serve(wrong)
+    assert (tmp_path / "admin.conf").read_bytes() == kubeconfig
+    assert (tmp_path / "control-plane-endpoint").read_bytes() == endpoints
+    assert published(tmp_path) == (str(config.endpoints[0]),)
 
 
 def test_an_audit_log_that_cannot_be_opened_is_told_by_its_flag(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_who_goes_on_after_a_reply(head: bytes, ends: bool) -> None:
     async def story() -> None:
         talk = Talk(echo)
         answer = await talk.say(head)
-        assert (b"connection: close" in answer, talk.plain.ended) == (ends, "closed" if ends else "")
+        assert (b"connection: close" in answer, talk.plain.ended) == (ends, "lingers" if ends else "")
 
     asyncio.run(story())
 
@@ -233,7 +233,7 @@ async def test_a_stream_to_a_client_of_http_1_0_is_bare_and_ends_with_the_connec
     for head in (b"GET / HTTP/1.0\r\n\r\n", b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"):
         talk = Talk(streams)
         assert await talk.say(head) == b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nonetwothree"
-        assert talk.plain.ended == "closed"
+        assert talk.plain.ended == "lingers"
 
 
 @runs

@@ -206,7 +206,7 @@ body-answered   discarded =       between ended+400~ ended+400~ =     =         
 upgrade-asked   kept      =       =       =          =          =+200 between+200   upgraded+101 =      =      =      endedx
 upgrade-refused kept      =       =       =          =          =     between       =            =      =      =      endedx
 upgrade-behind  kept      =       =       =          =          =+200 =+200         =            =      =      =      endedx
-upgraded        upgraded  =       =       =          =          =     ended|        =            =      =      =      endedx
+upgraded        upgraded  =       =       =          =          =     ended~        =            =      =      =      endedx
 refusal-waits   ended     =       =       =          =          =+200 =+200+400~    =            =      =      =      =x
 refused         ended~    =~      =~      =~         =~         =~    =~            =~           =~     =~     =~     =~
 lost            endedx    =x      =x      =x         =x         =x    =x            =x           =x     =x     =x     =x

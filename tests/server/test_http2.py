@@ -235,6 +235,14 @@ def test_bodies_that_nobody_reads_are_refused_and_hold_no_window(client: Peer) -
     assert client.replies[1].reset == ErrorCodes.NO_ERROR
 
 
+def test_a_body_that_ends_after_its_reply_frees_the_stream_without_a_reset(client: Peer) -> None:
+    stream = client.begin("/unread", "POST")
+    client.until(lambda: client.replies[stream].ended)
+    client.send(stream, b"x" * 1000)
+    assert client.get().status == 200
+    assert client.replies[stream].reset is None
+
+
 def test_a_client_that_resets_its_request_ends_the_wait_for_its_body(client: Peer) -> None:
     stream = client.ask("/limited", "POST", body=b"")
     stream = client.h2.get_next_available_stream_id()

@@ -311,7 +311,7 @@ class Nowhere:
         return True
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
+        return lambda *_, **__: None
 
 
 some_frames = st.lists(

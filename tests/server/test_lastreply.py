@@ -123,6 +123,20 @@ def test_a_client_that_never_stops_sending_is_cut_off(
         assert is_cut(client)
 
 
+def test_a_client_that_goes_on_sending_is_read_from_with_pauses(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tlsconnection, "DISCARD_SECONDS", PATIENCE)
+    with server.client(tmp_path) as client:
+        client.sendall(head_of(BODY))
+        assert reply(client)[0] == 401
+        client.sendall(b"x")
+        connections = server.listener.connections
+        while server.ask(lambda: any(one.tcp.is_reading() for one in connections)):
+            pass
+        assert server.ask(lambda: [one.is_lingering for one in connections]) == [True]
+
+
 def test_a_client_that_sends_no_more_and_does_not_close_is_closed(
     server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +170,50 @@ def test_over_http2_a_client_that_is_sending_reads_its_reply_and_the_goaway(serv
         client.until(lambda: client.replies[stream].ended)
         assert (client.replies[stream].status, client.replies[stream].body) == (401, b"no")
         assert client.end() == ErrorCodes.NO_ERROR
+
+
+def test_over_http2_the_reset_of_a_stream_comes_after_its_reply(server: Served, tmp_path: Path) -> None:
+    """curl 7.88 reports "Stream error in the HTTP/2 framing layer", and no status, when it reads both at once."""
+    with peer(server, tmp_path) as client:
+        stream = client.begin("/", "POST")
+        client.send(stream, bytes(1000), end=False)
+        client.until(lambda: client.replies[stream].ended)
+        assert client.replies[stream].reset is None
+        refused = client.get()
+        assert (refused.status, refused.reset) == (0, ErrorCodes.REFUSED_STREAM)
+        client.until(lambda: client.replies[stream].reset is not None)
+        assert client.replies[stream].reset == ErrorCodes.NO_ERROR
+        assert client.end() == ErrorCodes.NO_ERROR
+        assert server.ask(lambda: server.http2.open_streams) == {}
+
+
+def test_over_http2_a_server_that_stops_resets_the_stream_at_once(server: Served, tmp_path: Path) -> None:
+    with peer(server, tmp_path) as client:
+        stream = client.begin("/", "POST")
+        client.until(lambda: client.replies[stream].ended)
+        server.run(lambda: server.application.drain(PATIENCE))
+        assert client.end() == ErrorCodes.NO_ERROR
+        assert client.replies[stream].reset == ErrorCodes.NO_ERROR
+
+
+@pytest.mark.parametrize("more", [b"\r\n", request("/")], ids=["a line break", "another request"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_client_that_sends_more_behind_its_last_request_reads_the_whole_reply(
+    ca: ThrowawayCA, tmp_path: Path, version: str, more: bytes
+) -> None:
+    async def respond(asked: Request) -> Response:
+        return Response(200, bytes(200_000))
+
+    with serving(ca, respond) as server, socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # most of the reply waits in the server's kernel
+        raw.settimeout(PATIENCE)
+        raw.connect(("127.0.0.1", server.port))
+        with server.context(tmp_path).wrap_socket(raw, server_hostname="localhost") as client:
+            client.sendall(request(headers=LAST).replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
+            while server.ask(lambda: any(not one.is_lingering for one in server.listener.connections)):
+                pass
+            client.sendall(more)
+            assert len(reply(client)[2]) == 200_000
 
 
 def test_bytes_of_another_request_behind_the_last_do_not_reset_its_reply(server: Served, tmp_path: Path) -> None:

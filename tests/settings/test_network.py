@@ -38,6 +38,14 @@ def test_what_is_no_address_is_refused_with_the_one_that_means_all(text: str) ->
 
 
 @pytest.mark.parametrize(
+    "text", ["224.0.0.1", "255.255.255.255", "ff02::1", "::ffff:224.0.0.1", "::ffff:255.255.255.255"]
+)
+def test_an_address_of_many_machines_is_not_listened_on(text: str) -> None:
+    with pytest.raises(ConfigError, match=r'bind-address: ".*" is not the address of one machine; 0\.0\.0\.0 or :: '):
+        parse_bind_address(text, "bind-address")
+
+
+@pytest.mark.parametrize(
     ("bound", "address", "is_covered", "is_family"),
     [
         ("0.0.0.0", "192.0.2.1", True, True),

@@ -40,6 +40,18 @@ def cannot_listen(error: ListenError) -> ConfigError:
     return ConfigError(f"cannot listen on {error.where}: {reason}; {remedy}")
 
 
+def check_listening(config: ServerConfig) -> None:
+    """Raise ConfigError when the address to listen on cannot be bound now.
+
+    A start that fails later has written the address to admin.conf, and each further start would publish it.
+    """
+    network = config[NetworkSettings]
+    try:
+        close_all(listen(network.bind_address, network.secure_port))
+    except ListenError as error:
+        raise cannot_listen(error) from error
+
+
 def check_published(config: ServerConfig, is_local: Callable[[str], bool] = is_of_this_machine) -> None:
     """Compare the published addresses with the one to listen on. Raises ConfigError for a given one that cannot be reached."""
     network = config[NetworkSettings]

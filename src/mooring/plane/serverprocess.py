@@ -27,7 +27,7 @@ from mooring.listensockets import ListenError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.files.directorylock import only_server
 from mooring.plane.keys.keystore import KeyStore
-from mooring.plane.listenaddress import cannot_listen, check_published
+from mooring.plane.listenaddress import cannot_listen, check_listening, check_published
 from mooring.plane.parts.foundation import Process
 from mooring.plane.process.lifecycle import RunningServer, cancelled, running
 from mooring.plane.process.processidentity import is_gone, process_identity
@@ -59,6 +59,7 @@ def serve(config: ServerConfig, on_ready: OnReady | None = None, read_config: Re
             read_again, announce = read_config or (lambda: config), on_ready or (lambda server: None)
             serve_with_workers(config, count, read_again, announce, notifier)
             return
+        check_listening(config)
         prepared = prepare_keys(config, SystemClock(), secrets.token_bytes)
         uvloop.run(serve_until_signal(config, prepared.key_store, on_ready, notifier))
 

@@ -116,7 +116,12 @@ def parse_bind_address(text: str, key: str) -> str:
             f'{key}: "{text}" is not an IP address; 0.0.0.0 or :: means every address of both families'
         ) from None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return str(mapped or address)
+    address = mapped or address
+    if address.is_multicast or address == _BROADCAST:
+        raise ConfigError(
+            f'{key}: "{text}" is not the address of one machine; 0.0.0.0 or :: means every address of both families'
+        )
+    return str(address)
 
 
 def parse_service_range(text: str, key: str) -> Network:

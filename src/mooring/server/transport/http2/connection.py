@@ -9,7 +9,8 @@ Rules kept here:
   Waiting bytes count as held memory together with those that wait in TCP (`mooring.server.transport.heldbytes`).
 * A watch too far behind is reset alone, and so is a stream whose window the client keeps shut for too long.
 * One turn of the event loop handles a bounded number of frames and headers of a client and sends it a bounded number of bytes.
-* A body is received as its handler reads it; an unread one fills its window and no more. Data after the reply is refused.
+* A body is received as its handler reads it; an unread one fills its window and no more, after the reply too. A stream whose reply
+  came first is reset a moment later, because curl drops a reply that it reads together with the reset.
 * After a reply to an anonymous client the connection accepts no more requests, as kube-apiserver's
   UnauthenticatedHTTP2DOSMitigation has it (docs/protocol/authentication.md#connections): GOAWAY, and the connection is closed once
   every stream has ended.
@@ -82,6 +83,8 @@ SMALL_FRAMES = 4096
 _EVERY_STREAM = 2**31 - 1
 _LEAVING = b"leaving."
 """Content of the PING behind the first GOAWAY."""
+RESET_SECONDS = 0.2
+"""Time from a reply that came before the end of its request to the reset of the stream: a client reads the reply first."""
 CLOSE_SECONDS = 5.0
 """Time that a client has to read GOAWAY before the connection is cut."""
 
@@ -128,9 +131,9 @@ class Http2Connection(ApplicationProtocol):
     """One HTTP/2 connection, from the TLS handshake to its end."""
 
     __slots__ = (
-        "_buffered", "_counted", "_guard", "_held", "_is_asking", "_is_choked", "_is_leaving", "_is_over", "_is_scheduled",
-        "_is_sending", "_is_turning", "_loop", "_progress", "_quiet_since", "_ready", "_shared", "_streams", "_taken", "_timer",
-        "h2", "transport",
+        "_buffered", "_counted", "_ends_after_reset", "_guard", "_held", "_is_asking", "_is_choked", "_is_leaving", "_is_over",
+        "_is_scheduled", "_is_sending", "_is_turning", "_loop", "_progress", "_quiet_since", "_ready", "_shared", "_streams",
+        "_taken", "_timer", "h2", "transport",
     )  # fmt: skip
 
     def __init__(self, shared: Http2Server) -> None:
@@ -149,6 +152,8 @@ class Http2Connection(ApplicationProtocol):
         self._is_scheduled = False
         self._is_sending = False  # a request was answered before it was whole: more of it may be on its way
         self._is_turning = False
+        self._ends_after_reset = False
+        """True when the connection ends once the stream of its last reply is reset."""
 
     @property
     def open_streams(self) -> int:
@@ -233,6 +238,7 @@ class Http2Connection(ApplicationProtocol):
                         self.cut(stream, ErrorCodes.PROTOCOL_ERROR)
                     else:
                         stream.ended()
+                        self._settle(stream)
                 case StreamReset():
                     if (stream := self._streams.get(event.stream_id)) is not None:
                         self._lose(stream)
@@ -252,7 +258,12 @@ class Http2Connection(ApplicationProtocol):
         number, source = event.stream_id, self.transport.connection.network
         assert number is not None
         assert event.headers is not None
-        if self._is_leaving or len(self._streams) >= MAX_STREAMS or not self._shared.admit(source):
+        if (
+            self._is_leaving
+            or self._ends_after_reset
+            or len(self._streams) >= MAX_STREAMS
+            or not self._shared.admit(source)
+        ):
             self.h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             self._guard.reset(now)
             return
@@ -277,7 +288,8 @@ class Http2Connection(ApplicationProtocol):
             self.transport.hold(size)
             stream.arrived(event.data, size)
         else:
-            self.acknowledge(event.stream_id, size)
+            if size and not self._is_over:  # the window of the stream stays shut: the rest of the body is not wanted
+                self.h2.increment_flow_control_window(size)
             if event.data:
                 self._guard.useless(now)
 
@@ -311,7 +323,9 @@ class Http2Connection(ApplicationProtocol):
             request.close()
             stream.is_served = True
             self._settle(stream)
-            if is_last:  # after the reset of a stream whose request is not whole: some clients take none after a GOAWAY
+            if is_last and self._waits_for_reset(stream):  # some clients take no reset after a GOAWAY
+                self._ends_after_reset = True
+            elif is_last:
                 self._leave()
 
     async def _reply(self, stream: Http2Stream, request: Request, response: Response) -> None:
@@ -342,8 +356,21 @@ class Http2Connection(ApplicationProtocol):
         return follows
 
     def _settle(self, stream: Http2Stream) -> None:
-        """Free the place of a stream whose handler has ended and whose reply is sent."""
-        if not (stream.is_served and stream.is_sent) or self._streams.pop(stream.number, None) is None:
+        """Free the place of a stream whose handler has ended and whose reply is sent; later, if its request is not whole."""
+        if not (stream.is_served and stream.is_sent):
+            return
+        if self._waits_for_reset(stream) and not (self._is_leaving or self._is_over):
+            self._loop.call_later(RESET_SECONDS, self._remove, stream)
+        else:
+            self._remove(stream)
+
+    def _waits_for_reset(self, stream: Http2Stream) -> bool:
+        """Return True while the reply to a request that is not whole is sent, and the stream is not reset yet."""
+        return stream.is_served and stream.is_sent and not stream.is_whole and stream.number in self._streams
+
+    def _remove(self, stream: Http2Stream) -> None:
+        """Free the place of a stream, and reset it if its request is not whole. Idempotent."""
+        if self._streams.pop(stream.number, None) is None:
             return
         self._shared.dismiss(self.transport.connection.network)
         if self._is_over:
@@ -359,6 +386,8 @@ class Http2Connection(ApplicationProtocol):
             if self._is_leaving:
                 self._linger()
         self._schedule()
+        if self._ends_after_reset:
+            self._leave()
 
     def acknowledge(self, number: int, size: int) -> None:
         """Let the client send as many bytes as were read or discarded of a body."""
@@ -487,6 +516,9 @@ class Http2Connection(ApplicationProtocol):
     def _leave(self) -> None:
         if self._is_leaving or self._is_over:
             return
+        self._ends_after_reset = False
+        for stream in tuple(filter(self._waits_for_reset, self._streams.values())):
+            self._remove(stream)
         self._is_leaving = True
         self._push()
         # Built here, because h2 refuses to send on open streams after a GOAWAY of its own.
