@@ -202,6 +202,24 @@ def test_the_first_address_stays_first_while_it_is_of_this_machine(
     assert start(tmp_path, **flags) == tuple(f"{one}:6443" for one in expected)
 
 
+V6 = "2001:db8::1"
+
+
+@pytest.mark.parametrize("now", [V6, "127.0.0.1"], ids=["only the other family", "no family"])
+def test_the_first_address_stays_first_while_the_machine_has_none_of_its_family(
+    tmp_path: Path, now: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start before the DHCP server has responded must not move what kubeadm and kubelets use."""
+    assert start(tmp_path, second=V6)[0] == f"{OWN}:6443"
+    assert start(tmp_path, address=now)[0] == f"{OWN}:6443"
+    assert caplog.messages == [
+        f"this machine has no address of the family of {OWN}:6443 now, which stays the published address, until "
+        f"--withdraw-endpoint {OWN}:6443 removes it"
+    ]
+    assert start(tmp_path, second=V6)[:2] == (f"{OWN}:6443", f"[{V6}]:6443")
+    assert start(tmp_path, address=V6, withdraw=(f"{OWN}:6443",))[0] == f"[{V6}]:6443"
+
+
 def test_the_first_address_gives_way_when_it_is_withdrawn_or_has_another_port(tmp_path: Path) -> None:
     start(tmp_path, address=OTHER)
     assert start(tmp_path, others=(OTHER,), port=7443)[0] == f"{OWN}:7443"

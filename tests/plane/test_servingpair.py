@@ -210,6 +210,20 @@ def test_a_server_can_be_verified_under_the_published_addresses_that_its_certifi
     assert verifiable(ADDRESSES, [certificate], STRANGER_CA.certificate_pem, now) == ()
 
 
+def test_a_published_address_that_the_certificate_does_not_name_is_warned_of(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A machine with both families publishes both by default."""
+    room.endpoints = [Endpoint("localhost", 6443), Endpoint("2001:db8::1", 6443)]
+    room.start()
+    assert len(caplog.records) == 1
+    assert "the certificate does not name 2001:db8::1, published beside localhost: " in caplog.text
+    caplog.clear()
+    both = CA.server("localhost", "2001:db8::1")
+    room.replace(both.certificate_pem, both.key_pem)
+    assert "does not name" not in caplog.text
+
+
 def test_a_certificate_that_names_no_published_address_is_warned_of_once(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:

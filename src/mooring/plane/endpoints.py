@@ -3,7 +3,8 @@
 Rules kept here (docs/operate.md#the-address-of-the-control-plane):
 * Addresses that a person gave are kept, those of this machine as well, until others are given. They stand in a file of the data
   directory, which is empty where nobody gave one: then the addresses of the machine are determined at each start. The one that
-  was published first stays first while it is of this machine: kubeadm and kubelets use the first alone.
+  was published first stays first while it is of this machine, and while the machine has no other one of its family, as before its
+  DHCP server has responded: kubeadm and kubelets use the first alone.
 * What was published stays published behind the addresses of this start: kubeconfigs and machines have it. It goes when a person
   withdraws it, or leaves it out of given addresses of which another one stays: machines have that, too.
 * An address that means another machine everywhere, such as 0.0.0.0, is not kept.
@@ -91,7 +92,15 @@ def with_published(
     own = config.endpoints
     if settings.publishes_detected and before and before[0] not in withdrawn:
         first = before[0]
-        if first in own or _is_still_own(first, settings, is_local):
+        is_own = first in own or _is_still_own(first, settings, is_local)
+        if not is_own and _is_alone_in_family(first, own, settings):
+            is_own = True
+            own = tuple(filter(_is_for_others, own))  # without network the machine has the loopback address alone
+            log.warning(
+                "this machine has no address of the family of %s now, which stays the published address, until "
+                "--withdraw-endpoint %s removes it", first, first,
+            )  # fmt: skip
+        if is_own:
             own = (first, *(one for one in own if one != first))
     gone = (*own, *withdrawn, *_left_out(config, data_dir))
     kept = [one for one in before if one not in gone]
@@ -100,10 +109,20 @@ def with_published(
 
 def _is_still_own(endpoint: Endpoint, settings: NetworkSettings, is_local: Callable[[str], bool]) -> bool:
     """Return whether this server, which listens on every address, can be reached from other machines at an address of before."""
-    address = parse_address(endpoint.host)
-    if address is None or address.is_loopback or address.is_link_local:
+    return endpoint.port == settings.secure_port and _is_for_others(endpoint) and is_local(endpoint.host)
+
+
+def _is_alone_in_family(endpoint: Endpoint, own: Sequence[Endpoint], settings: NetworkSettings) -> bool:
+    """Return whether an address of before, which others could reach, has no successor of its family among those of the machine."""
+    if endpoint.port != settings.secure_port or not _is_for_others(endpoint):
         return False
-    return endpoint.port == settings.secure_port and is_local(str(address))
+    return all((":" in one.host) != (":" in endpoint.host) for one in filter(_is_for_others, own))
+
+
+def _is_for_others(endpoint: Endpoint) -> bool:
+    """Return whether an endpoint is an IP address that other machines can use."""
+    address = parse_address(endpoint.host)
+    return address is not None and not (address.is_loopback or address.is_link_local)
 
 
 def _left_out(config: ServerConfig, data_dir: Path) -> list[Endpoint]:

@@ -156,13 +156,22 @@ class ServingPair:
         return self._ca.trusted_pem
 
     def _warn_of_names(self, certificate: Certificate) -> None:
-        if not self._settings.tls_cert_file or not self._endpoints or named(self._endpoints, certificate):
+        found = named(self._endpoints, certificate)
+        unnamed = ", ".join(endpoint.host for endpoint in self._endpoints if endpoint not in found)
+        if not self._settings.tls_cert_file or not unnamed:
+            return
+        if found:
+            log.warning(
+                "%s: the certificate does not name %s, published beside %s: clients that use it cannot verify the server; add it "
+                "to the certificate, or name what is published with control-plane-endpoint",
+                CERTIFICATE_KEY, unnamed, found[0].host,
+            )  # fmt: skip
             return
         names = ", ".join(map(printable_text, names_of(certificate)[:MAX_NAMES])) or "no name at all"
         log.warning(
             "%s: the certificate names no published address (%s), but %s: joining machines, Pods and admin.conf cannot verify the "
             "server; give one with a subject alternative name of them, or publish a name of it with control-plane-endpoint",
-            CERTIFICATE_KEY, ", ".join(endpoint.host for endpoint in self._endpoints), names,
+            CERTIFICATE_KEY, unnamed, names,
         )  # fmt: skip
 
 
