@@ -441,3 +441,32 @@ def test_keys_that_others_reach_are_told_with_the_command_that_mends_them(state:
     ]
     state.certificates.chmod(0o777)
     assert f"run chmod 700 {state.certificates}" in state.exposures()[0]
+
+
+@pytest.mark.parametrize("proxy", ["ftp://proxy.test", "proxy.test:3128", "http://[::1", "http://proxy.test/\x1b"])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_further_address_whose_proxy_cannot_be_used_does_not_make_the_file_unusable(
+    state: NodeState, proxy: str, is_new: bool
+) -> None:
+    """cluster-info may name it. The file was refused as a whole, so that the machine was a member no more."""
+    used, good = Cluster("a", "https://a:6443", CA.certificate_pem), Cluster("c", "https://c:6443", CA.certificate_pem)
+    bad = Cluster("b", "https://b:6443", CA.certificate_pem, proxy_url=proxy)
+    if not is_new:
+        state.write_kubeconfig((used, good))
+    state.write_kubeconfig((used, bad, good), from_scratch=is_new)
+    assert [one.server for one in state.read_clusters()] == [used.server, good.server]
+    assert not any(str(state.kubeconfig) in one for one in state.problems())
+
+
+def test_one_address_in_two_spellings_is_one_entry(state: NodeState) -> None:
+    urls = ("https://a:6443", "https://b:6443", "HTTPS://b:6443/", "https://c:6443", "https://b:6443/")
+    state.write_kubeconfig([Cluster("x", url, CA.certificate_pem) for url in urls], from_scratch=True)
+    assert [one.server for one in state.read_clusters()] == ["https://a:6443", "https://b:6443", "https://c:6443"]
+
+
+def test_a_kubelet_conf_that_could_not_be_read_again_is_not_written(state: NodeState) -> None:
+    used = Cluster("a", "https://a:6443", CA.certificate_pem)
+    state.write_kubeconfig((used,), from_scratch=True)
+    with pytest.raises(ConfigError, match=r"kubelet\.conf is not written, as it could not be read again: "):
+        state.write_kubeconfig((used, Cluster("b", "https://b:6443/\udc80", CA.certificate_pem)))
+    assert [one.server for one in state.read_clusters()] == [used.server]

@@ -40,10 +40,12 @@ from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key, private_key_pem
 from mooring.pki.x509 import bundles
 from mooring.trust.discovery.refresh import BASE, MergeBase, digest, merge_base
+from mooring.trust.httpproxy import proxy_url_problem
 from mooring.trust.kubeconfig.model import (
     CLUSTER_NAME,
     Cluster,
     Kubeconfig,
+    KubeconfigError,
     KubeconfigUser,
     address_of,
     flatten_cluster,
@@ -51,8 +53,9 @@ from mooring.trust.kubeconfig.model import (
     other_addresses,
     select_context,
     user_kubeconfig,
+    validate_kubeconfig,
 )
-from mooring.trust.kubeconfig.text import format_kubeconfig
+from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from mooring.trust.serverlist import valid_addresses
 
 LOAD_BALANCER = "mooring.dev/load-balancer"
@@ -177,6 +180,8 @@ class NodeState:
         """Write the addresses of the cluster, first the one to use, and the merge base. Return True when the file changed.
 
         An existing file keeps its users and contexts, unless `from_scratch` writes a new one that names the current certificate.
+        A further address whose `proxy-url` cannot be used, or that is there already in another spelling, is left out: with it no
+        program could read the file. Raises ConfigError for other content with which that is so.
         `balanced`: the load balancer is the one to use.
         """
         config = None if from_scratch else self._read_kubeconfig()
@@ -186,18 +191,26 @@ class NodeState:
         extensions = tuple(one for one in present.extensions if one.get("name") not in (BASE, LOAD_BALANCER))
         if base is not None:
             extensions = (*extensions, base.extension())
-        used, *listed = clusters
+        by_address: dict[str, Cluster] = {}
+        for one in clusters:
+            if not (by_address and one.proxy_url and proxy_url_problem(one.proxy_url)):
+                by_address.setdefault(address_of(one.server), one)
+        used, *listed = by_address.values()
         if balanced and self.balancer is not None:
-            used, listed = through(self.balancer, used), [*clusters]
+            used, listed = through(self.balancer, used), [used, *listed]
             content = {"address": self.balancer.url, "servers": list(self.balancer.servers.seeds)}
             extensions = (*extensions, {"name": LOAD_BALANCER, "extension": content})
         first = replace(used, name=present.name, ca_file="", extensions=extensions)
-        others = (replace(one, name=address_of(one.server), extensions=()) for one in listed)
+        further = (replace(one, name=address_of(one.server), extensions=()) for one in listed)
         rest = (one for one in config.clusters if one.name not in dropped)
-        text = format_kubeconfig(replace(config, clusters=(first, *others, *rest))).encode()
+        text = format_kubeconfig(replace(config, clusters=(first, *further, *rest))).encode()
         with suppress(ConfigError):
             if read_limited(self.kubeconfig) == text:
                 return False
+        try:
+            validate_kubeconfig(parse_kubeconfig(text))
+        except KubeconfigError as error:
+            raise ConfigError(f"{self.kubeconfig} is not written, as it could not be read again: {error}") from None
         disk.write(self.kubeconfig, text)
         return True
 
