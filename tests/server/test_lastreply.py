@@ -94,14 +94,33 @@ def test_a_plain_request_with_a_body_reads_that_the_port_speaks_tls(server: Serv
         plain.close()
 
 
+@pytest.mark.parametrize(
+    ("head", "connection"),
+    [
+        pytest.param(head_of(8 * MAX_BODY, ()), "close", id="a declared length"),
+        pytest.param(
+            request("/", "POST", ("Transfer-Encoding: chunked",)) + b"%x\r\n" % (8 * MAX_BODY), None, id="a chunk"
+        ),
+    ],
+)
 def test_what_comes_after_more_than_a_body_may_have_is_discarded_without_decrypting(
-    server: Served, tmp_path: Path
+    server: Served, tmp_path: Path, head: bytes, connection: str | None
 ) -> None:
     with server.client(tmp_path) as client:
-        client.sendall(head_of(8 * MAX_BODY, ()))
+        client.sendall(head)
         client.sendall(bytes(8 * MAX_BODY))
-        assert reply(client)[0] == 401
+        status, headers, _ = reply(client)
+        assert (status, headers.get("connection")) == (401, connection)
         assert client.recv(1) == b""
+
+
+def test_a_connection_is_kept_after_an_early_reply_whose_body_may_be_discarded(server: Served, tmp_path: Path) -> None:
+    with server.client(tmp_path) as client:
+        for _ in range(2):
+            client.sendall(head_of(MAX_BODY, ()))
+            client.sendall(bytes(MAX_BODY))
+            status, headers, _ = reply(client)
+            assert (status, headers.get("connection")) == (401, None)
 
 
 def is_cut(client: socket.socket) -> bool:
@@ -124,10 +143,10 @@ def test_a_client_that_never_stops_sending_is_cut_off(
 
 
 def test_a_client_that_goes_on_sending_is_read_from_with_pauses(
-    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ca: ThrowawayCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tlsconnection, "DISCARD_SECONDS", PATIENCE)
-    with server.client(tmp_path) as client:
+    with serving(ca, refuse) as server, server.client(tmp_path) as client:
         client.sendall(head_of(BODY))
         assert reply(client)[0] == 401
         client.sendall(b"x")

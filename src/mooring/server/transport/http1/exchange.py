@@ -9,6 +9,8 @@ Rules kept here:
 * A streaming reply is sent in chunks, and over HTTP/1.0 bare: the end of the connection is its end (RFC 9112 6.1 and 6.3).
 * `100 Continue` is sent when the handler reads the body (RFC 9110 10.1.1). After a reply that comes first, the server cannot know
   whether the client sends the body, so the connection ends.
+* So it does when the rest of the body is more than the connection would discard: a client that learns it from the reply sends no
+  further request on it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Protocol
 
+from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.server.transport.http import Application, Header, Request, Response, Target, in_pieces, weight
 from mooring.server.transport.responsewriter import BareWriter, ResponseWriter, Streamer, UpgradedWriter
 from mooring.server.transport.tlsconnection import TlsTransport
@@ -176,6 +179,10 @@ class Exchange:
             return False
         return self.request.header(b"expect").lower() == "100-continue"
 
+    def _has_too_much_left(self) -> bool:
+        """Return True when the body is declared longer than any that is discarded (see `Http1Connection.on_body`)."""
+        return not self.is_whole and int(self.request.header(b"content-length") or 0) > MAX_BODY
+
     async def run(self, application: Application) -> None:
         """Answer the request."""
         carrier = self._carrier
@@ -236,8 +243,8 @@ class Exchange:
         """Send the head of the reply. Return False when the client is gone."""
         if (self._carrier.is_choked or self.is_lost) and not await self._has_room():
             return False
-        # see the last rule of this file
-        self.is_last = self.is_last or self._expects_continue() or self._carrier.is_leaving
+        # see the last two rules of this file
+        self.is_last = self.is_last or self._expects_continue() or self._carrier.is_leaving or self._has_too_much_left()
         if self.is_last and response.upgrade is None:
             more = (*more, (b"connection", b"close"))
         head = reply_head(response.status, response.headers, *more)
