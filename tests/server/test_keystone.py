@@ -195,7 +195,10 @@ def test_nobody_listening_is_a_refusal_that_names_it(tmp_path: Path) -> None:
         pass
 
     async def test(server: Server) -> None:
-        assert await reason(server, "jane", "hunter2") == ("keystone-unreachable", "connection refused")
+        assert await reason(server, "jane", "hunter2") == (
+            "keystone-unreachable",
+            "connection refused, at 127.0.0.1",
+        )
 
     in_server_of(gone, test)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import http.client
 import socket
 import ssl
@@ -11,6 +12,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from h2.errors import ErrorCodes
@@ -18,6 +21,7 @@ from h2.errors import ErrorCodes
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.server.transport import tlsconnection
 from mooring.server.transport.http import Request, Response
+from mooring.server.transport.tlsconnection import TlsProtocol
 from tests.support.http2peer import peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import PATIENCE, Served, reply, request, rest, serving
@@ -239,3 +243,17 @@ def test_bytes_of_another_request_behind_the_last_do_not_reset_its_reply(server:
     with server.client(tmp_path) as client:
         client.sendall(head_of(1) + b"x" + request("/"))
         assert rest(client).count(b"HTTP/1.1 ") == 1
+
+
+def test_a_client_that_has_gone_before_the_end_is_no_fault(server: Served) -> None:
+    """asyncio shuts the socket down at once, and the kernel knows of no peer."""
+    done: list[str] = []
+
+    def shut_down() -> None:
+        raise OSError(errno.ENOTCONN, "gone")
+
+    protocol = TlsProtocol(server.listener)
+    tcp = SimpleNamespace(is_closing=lambda: False, write_eof=shut_down, abort=lambda: done.append("aborted"))
+    protocol.tcp = cast(asyncio.Transport, tcp)
+    server.ask(cast(Any, protocol)._linger)
+    assert done == ["aborted"]

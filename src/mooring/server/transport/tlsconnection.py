@@ -479,7 +479,11 @@ class TlsProtocol(asyncio.Protocol):
         if self._paused:
             self._paused = False
             self.hold(-self._undecrypted_counted)
-        self.tcp.write_eof()
+        try:
+            self.tcp.write_eof()
+        except OSError:  # the client has gone
+            self.tcp.abort()
+            return
         self.tcp.resume_reading()
         if self._deadline is not None:
             self._deadline.cancel()
