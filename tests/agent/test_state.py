@@ -6,6 +6,7 @@ import stat
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -462,6 +463,42 @@ def test_one_address_in_two_spellings_is_one_entry(state: NodeState) -> None:
     urls = ("https://a:6443", "https://b:6443", "HTTPS://b:6443/", "https://c:6443", "https://b:6443/")
     state.write_kubeconfig([Cluster("x", url, CA.certificate_pem) for url in urls], from_scratch=True)
     assert [one.server for one in state.read_clusters()] == ["https://a:6443", "https://b:6443", "https://c:6443"]
+
+
+@pytest.mark.parametrize(
+    ("name", "by_hand", "after"),
+    [
+        pytest.param("b:6443", {"ca_pem": OTHER.certificate_pem}, ["a", "b", "c"], id="another CA"),
+        pytest.param("b:6443", {"ca_pem": b"", "ca_file": "/x/ca.crt"}, ["a", "b", "c"], id="a file as its CA"),
+        pytest.param(
+            "b:6443", {"ca_pem": b"", "insecure_skip_tls_verify": True}, ["a", "b", "c"], id="no verification"
+        ),
+        pytest.param("b:6443", {"server": "https://balancer:6443"}, ["a", "c"], id="another address"),
+    ],
+)
+def test_a_further_entry_that_was_changed_by_hand_keeps_no_refresh_from_being_written(
+    state: NodeState, name: str, by_hand: dict[str, Any], after: list[str]
+) -> None:
+    """It was written a second time beside it, so that no program could read the file, and then not at all any more."""
+    clusters = [Cluster("", f"https://{host}:6443", CA.certificate_pem) for host in ("a", "b", "c")]
+    state.write_kubeconfig(clusters)
+    config = parse_kubeconfig(state.kubeconfig.read_bytes())
+    changed = (replace(one, **by_hand) if one.name == name else one for one in config.clusters)
+    state.kubeconfig.write_text(format_kubeconfig(replace(config, clusters=tuple(changed))))
+    assert state.write_kubeconfig(clusters, PUBLISHED)
+    assert [one.server for one in state.read_clusters()] == [f"https://{host}:6443" for host in after]
+    assert not any(str(state.kubeconfig) in one for one in state.problems())
+
+
+def test_a_cluster_in_use_that_is_named_by_an_address_stays_the_one_in_use(state: NodeState) -> None:
+    clusters = [Cluster("", f"https://{host}:6443", CA.certificate_pem) for host in ("a", "b", "c")]
+    user = KubeconfigUser("system:node:m1", certificate_file="/x", key_file="/x")
+    state.kubeconfig.parent.mkdir(parents=True)
+    state.kubeconfig.write_text(
+        format_kubeconfig(user_kubeconfig(clusters[0].server, CA.certificate_pem, user, "a:6443"))
+    )
+    assert state.write_kubeconfig([clusters[1], clusters[0], clusters[2]], PUBLISHED)
+    assert [one.server for one in state.read_clusters()] == [clusters[1].server, clusters[2].server]
 
 
 def test_a_kubelet_conf_that_could_not_be_read_again_is_not_written(state: NodeState) -> None:

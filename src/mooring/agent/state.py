@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -180,8 +180,9 @@ class NodeState:
         """Write the addresses of the cluster, first the one to use, and the merge base. Return True when the file changed.
 
         An existing file keeps its users and contexts, unless `from_scratch` writes a new one that names the current certificate.
-        A further address whose `proxy-url` cannot be used, or that is there already in another spelling, is left out: with it no
-        program could read the file. Raises ConfigError for other content with which that is so.
+        An entry that is named by a further address and has it is replaced, whatever its CA. A further address whose `proxy-url`
+        cannot be used, that is there already in another spelling, or whose name another entry has, is left out: with it no program
+        could read the file. Raises ConfigError for other content with which that is so.
         `balanced`: the load balancer is the one to use.
         """
         config = None if from_scratch else self._read_kubeconfig()
@@ -201,8 +202,11 @@ class NodeState:
             content = {"address": self.balancer.url, "servers": list(self.balancer.servers.seeds)}
             extensions = (*extensions, {"name": LOAD_BALANCER, "extension": content})
         first = replace(used, name=present.name, ca_file="", extensions=extensions)
-        further = (replace(one, name=address_of(one.server), extensions=()) for one in listed)
-        rest = (one for one in config.clusters if one.name not in dropped)
+        addresses = {address_of(one.server) for one in listed}
+        rest = [one for one in config.clusters if one.name not in dropped and not _is_named_by(one, addresses)]
+        taken = {first.name, *(one.name for one in rest)}
+        named = (replace(one, name=address_of(one.server), extensions=()) for one in listed)
+        further = (one for one in named if one.name not in taken)
         text = format_kubeconfig(replace(config, clusters=(first, *further, *rest))).encode()
         with suppress(ConfigError):
             if read_limited(self.kubeconfig) == text:
@@ -282,6 +286,11 @@ def through(balancer: LoadBalancer, server: Cluster) -> Cluster:
     """Return the way through the load balancer to `server` and those that the same CAs verify."""
     name = server.tls_server_name or SERVICE_NAME
     return replace(server, server=balancer.url, tls_server_name=name, proxy_url="")
+
+
+def _is_named_by(entry: Cluster, addresses: Set[str]) -> bool:
+    """Return True when an entry has one of the addresses, and is named by it."""
+    return entry.name in addresses and entry.name == address_of(entry.server)
 
 
 def _is_balancer(cluster: Cluster) -> bool:
