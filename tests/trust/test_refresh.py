@@ -284,6 +284,49 @@ def test_further_new_addresses_are_reached_through_the_proxy_of_the_cluster() ->
     assert found.clusters == tuple(replace(one, **PROXY) for one in (first, second, third))
 
 
+@pytest.mark.parametrize(
+    ("proxies", "after"),
+    [
+        pytest.param((OTHER_PROXY, {}), OTHER_PROXY, id="the proxy of the cluster was changed"),
+        pytest.param((PROXY, OTHER_PROXY), OTHER_PROXY, id="the address has one of its own now"),
+        pytest.param(({}, {}), {}, id="the cluster has no proxy any more"),
+        pytest.param((PROXY, {}), PROXY, id="nothing changed"),
+    ],
+)
+@pytest.mark.parametrize("leads", [True, False])
+def test_an_address_that_was_learned_follows_the_proxy_of_the_cluster(
+    proxies: tuple[Way, Way], after: Way, *, leads: bool
+) -> None:
+    """It was taken for one that was set by hand, and stayed at a proxy that was taken away."""
+    first, second = known(A, B)
+    written: MergeBase | None = replace(base(A), ways=(Cluster("", f"https://{A}", **PROXY),))
+    found = network(published_by(PROXY), A, B).drive(refresh_cluster([replace(first, **PROXY)], written))
+    assert found.clusters == (replace(first, **PROXY), replace(second, **PROXY))
+    entries = replace(first, name="", **proxies[0]), replace(second, **proxies[1])
+    config_map = published_by({}) | {"data": {"kubeconfig": format_kubeconfig(Kubeconfig(entries))}}
+    for turn in range(3):
+        net = network(config_map, A, B)
+        net.servers[B].override = lambda count, request, turn=turn: (  # type: ignore[misc]
+            None if leads or turn == 2 else HttpFailure(UNREACHABLE, "not yet")
+        )
+        read = merge_base(Cluster("", extensions=(found.base.extension(),))) if found.base else None
+        assert read == found.base
+        found = net.drive(refresh_cluster(found.clusters, read))
+        if turn == 1:
+            assert found.clusters == (replace(first, **proxies[0]), replace(second, **(after if leads else PROXY)))
+    assert found.clusters == (replace(first, **proxies[0]), replace(second, **after))
+
+
+def test_a_proxy_that_was_set_by_hand_for_an_address_that_was_learned_stays() -> None:
+    first, second = known(A, B)
+    found = network(info(A, B), A).drive(refresh_cluster([replace(first, **PROXY)], base(A)))
+    here = [found.clusters[0], replace(second, **OTHER_PROXY)]
+    for _ in range(2):
+        found = network(info(A, B), A).drive(refresh_cluster(here, found.base))
+        assert found.clusters == tuple(here)
+    assert found.base == MergeBase.of(found.published)
+
+
 def test_a_token_that_is_given_again_keeps_the_way_that_was_set_here() -> None:
     net = network(info(A), A)
     published = net.drive(refresh_cluster(known(A), base(A))).published

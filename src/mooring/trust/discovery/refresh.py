@@ -8,6 +8,7 @@ Rules kept here:
   works.
 * The way to an address that kubelet.conf names changes only after a server responded by exactly the new way. An address that is
   new to the member takes over likewise, and stands behind those that do until then.
+* An address whose proxy was learned from another address follows it: that proxy was not set locally.
 * What was published and did not lead to a server is no part of the base: it is tried again, and not taken for a local change.
 """
 
@@ -40,13 +41,14 @@ class MergeBase:
     """Addresses in cluster-info, and the SHA-256 of both its bundles, as far as the member's files took them over.
 
     `ways` are the addresses with which cluster-info named more than a URL: `tls-server-name`, `proxy-url` or `disable-compression`.
-    They have no name and no CA.
+    They have no name and no CA. `learned` are the addresses that are reached by the proxy of another one, each with that proxy.
     """
 
     servers: tuple[str, ...]
     ca: str
     client_ca: str
     ways: tuple[Cluster, ...] = ()
+    learned: tuple[Cluster, ...] = ()
 
     @classmethod
     def of(cls, found: TrustedCluster) -> MergeBase | None:
@@ -62,6 +64,10 @@ class MergeBase:
         """Return what cluster-info named with the URL of a server."""
         return next((one for one in self.ways if one.server == server), Cluster("", server))
 
+    def has_learned(self, way: Cluster) -> bool:
+        """Return True when the proxy of `way` is that of another address, and was not set locally."""
+        return Cluster("", way.server, proxy_url=way.proxy_url) in self.learned
+
     def extension(self) -> Obj:
         """Return the base as an extension of kubelet.conf."""
         content: Obj = {
@@ -69,16 +75,17 @@ class MergeBase:
             "certificate-authority": self.ca,
             "client-certificate-authority": self.client_ca,
         }
-        if self.ways:
-            content["ways"] = [
-                {
-                    "server": one.server,
-                    "tls-server-name": one.tls_server_name,
-                    "proxy-url": one.proxy_url,
-                    "disable-compression": one.disable_compression,
-                }
-                for one in self.ways
-            ]
+        for key, ways in (("ways", self.ways), ("learned", self.learned)):
+            if ways:
+                content[key] = [
+                    {
+                        "server": one.server,
+                        "tls-server-name": one.tls_server_name,
+                        "proxy-url": one.proxy_url,
+                        "disable-compression": one.disable_compression,
+                    }
+                    for one in ways
+                ]
         return {"name": BASE, "extension": content}
 
 
@@ -89,11 +96,14 @@ def merge_base(cluster: Cluster) -> MergeBase | None:
         if extension.get("name") == BASE and isinstance(content, dict):
             servers = content.get("servers")
             digests = content.get("certificate-authority"), content.get("client-certificate-authority")
-            ways = content.get("ways")
             if isinstance(servers, list) and all(isinstance(text, str) for text in (*servers, *digests)):
-                read = map(_read_way, ways if isinstance(ways, list) else ())
-                return MergeBase(tuple(servers), str(digests[0]), str(digests[1]), tuple(filter(None, read)))
+                ways, learned = _read_ways(content.get("ways")), _read_ways(content.get("learned"))
+                return MergeBase(tuple(servers), str(digests[0]), str(digests[1]), ways, learned)
     return None
+
+
+def _read_ways(content: Any) -> tuple[Cluster, ...]:
+    return tuple(filter(None, map(_read_way, content if isinstance(content, list) else ())))
 
 
 def _read_way(content: Any) -> Cluster | None:
@@ -197,16 +207,31 @@ def _next_base(
     left = {ways.published.server for ways in addresses if ways.here != ways.merged and ways.here in chosen}
     before = replace(found, ways=base.ways if base is not None else ())
     ways = tuple((before if server in left else found).way(server) for server in found.servers)
-    return replace(found, ca=digest(ca_pem), ways=tuple(one for one in ways if one != Cluster("", one.server)))
+    followed = {ways.published.server: ways.published.proxy_url for ways in addresses if ways.is_following}
+    learned = tuple(
+        Cluster("", one.server, proxy_url=one.proxy_url)
+        for one in chosen
+        if one.proxy_url and one.proxy_url != followed.get(one.server, one.proxy_url)
+    )
+    return replace(
+        found,
+        ca=digest(ca_pem),
+        ways=tuple(one for one in ways if one != Cluster("", one.server)),
+        learned=learned,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """Ways to one address: merged from both sides, as kubelet.conf has it (None when it has no such address), as published."""
+    """Ways to one address: merged from both sides, as kubelet.conf has it (None when it has no such address), as published.
+
+    `is_following`: where cluster-info names no proxy, it is that of another address.
+    """
 
     merged: Cluster
     here: Cluster | None
     published: Cluster
+    is_following: bool
 
 
 def _ways_to(
@@ -218,12 +243,15 @@ def _ways_to(
         return replace(way.way, name=address_of(way.server), ca_pem=bundle)
 
     here = next((one for one in known if one.server == published.server), None)
+    is_following = here is None or (base is not None and base.has_learned(here))
+    merged = published if responding is None or not is_following else learned_beside(responding, published)
     if here is None:
-        merged = published if responding is None else learned_beside(responding, published)
-        return _Ways(under_bundle(merged), None, under_bundle(published))
+        return _Ways(under_bundle(merged), None, under_bundle(published), is_following)
     before = base.way(published.server) if base is not None else Cluster("")
+    if is_following and responding is not None:
+        before = replace(before, proxy_url=here.proxy_url)
     changed = {name: getattr(here, name) for name in _MERGED if getattr(here, name) != getattr(before, name)}
-    return _Ways(under_bundle(replace(published, **changed)), under_bundle(here), under_bundle(published))
+    return _Ways(under_bundle(replace(merged, **changed)), under_bundle(here), under_bundle(published), is_following)
 
 
 def _first_way(ways: _Ways, proved: list[Cluster]) -> DiscoveryExchange[Cluster]:
