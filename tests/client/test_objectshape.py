@@ -36,6 +36,9 @@ NAMED = {"name": "x"}
         {"metadata": NAMED, "status": "x"},
         {"metadata": NAMED, "status": {"conditions": 5}},
         {"metadata": NAMED, "status": {"conditions": [None]}},
+        {"metadata": NAMED, "status": {"conditions": [{"type": []}]}},
+        {"metadata": NAMED, "status": {"conditions": [{"type": "Ready", "status": True}]}},
+        {"metadata": NAMED, "status": {"conditions": [{"type": "Ready"}, {"type": "Denied", "message": 5}]}},
         {"metadata": NAMED, "data": 5},
     ],
     ids=str,
@@ -50,6 +53,9 @@ def test_null_is_the_same_as_absent() -> None:
     obj = {"metadata": metadata, "spec": None, "status": {"conditions": None}, "data": None}
     assert is_object(obj)
     assert obj == {"metadata": {"name": "x"}, "status": {}}
+    condition = {"type": "Ready", "reason": None}
+    assert is_object({"metadata": {"name": "x"}, "status": {"conditions": [condition]}})
+    assert condition == {"type": "Ready"}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Shape of objects that a server sends, as far as all kinds are alike: the check where they enter the client.
 
 Rules kept here:
-* An object has metadata with a name. Fields of the metadata, `spec`, `status`, its `conditions`, and `data` have their types.
+* An object has metadata with a name. Fields of the metadata, `spec`, `status`, its `conditions`, and `data` have their types,
+  and so have the fields that every condition has.
 * null is the same as absent, as in Go, and is removed.
 * What one kind alone has is not checked: the schemas of all kinds take a quarter of a second to load.
 """
@@ -32,6 +33,7 @@ _METADATA: dict[str, type] = {
 _TIMES = ("creationTimestamp", "deletionTimestamp")
 _PARTS: dict[str, type] = {"kind": str, "apiVersion": str, "spec": dict, "status": dict, "data": dict}
 _LIST: dict[str, type] = {"resourceVersion": str, "continue": str}
+_CONDITION: dict[str, type] = {"type": str, "status": str, "reason": str, "message": str}
 _ITEMS: dict[str, type] = {"labels": str, "annotations": str, "finalizers": str, "ownerReferences": dict}
 
 
@@ -44,7 +46,9 @@ def is_object(obj: object) -> bool:
     status = obj.get("status", {})
     if not _fits(status, {"conditions": list}) or not all(map(_is_time, map(metadata.get, _TIMES))):
         return False
-    held = [(metadata.get(field, ()), kind) for field, kind in _ITEMS.items()] + [(status.get("conditions", ()), dict)]
+    if not all(isinstance(one, dict) and _fits(one, _CONDITION) for one in status.get("conditions", ())):
+        return False
+    held = [(metadata.get(field, ()), kind) for field, kind in _ITEMS.items()]
     return all(isinstance(one, kind) for values, kind in held for one in _each(values))
 
 
