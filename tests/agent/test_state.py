@@ -354,6 +354,20 @@ def test_a_load_balancer_is_not_named_before_it_has_proved_itself(tmp_path: Path
     assert used(state).server == FIRST.server
 
 
+def test_a_ca_that_is_set_by_hand_for_the_load_balancer_is_that_of_the_servers(tmp_path: Path) -> None:
+    """None of the servers was found any more, so that the machine was no member of a cluster."""
+    state, both = balanced(tmp_path), CA.certificate_pem + OTHER.certificate_pem
+    state.write_kubeconfig([FIRST, SECOND], PUBLISHED, balanced=True)
+    config = parse_kubeconfig(state.kubeconfig.read_bytes())
+    changed = (replace(config.clusters[0], ca_pem=both), *config.clusters[1:])
+    state.kubeconfig.write_text(format_kubeconfig(replace(config, clusters=changed)))
+    known = state.read_clusters()
+    assert [(one.server, one.ca_pem) for one in known] == [(FIRST.server, both), (SECOND.server, both)]
+    assert state.write_kubeconfig(known, PUBLISHED, balanced=True)
+    assert state.read_clusters() == known
+    assert used(state).ca_pem == both
+
+
 @pytest.mark.parametrize(
     "content", [None, {}, {"servers": "a.test:6443"}, {"servers": [7, "no address/", {}]}], ids=str
 )

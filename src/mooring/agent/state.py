@@ -229,7 +229,7 @@ class NodeState:
             return ()
         first = self._flatten(select_context(config).cluster)
         others = other_addresses(config, first)
-        return others if _is_balancer(first) else (first, *others)
+        return (others or _servers_of(config, first)) if _is_balancer(first) else (first, *others)
 
     def is_balanced(self) -> bool:
         """Return True when kubelet.conf names a load balancer of an agent, of this run or an earlier one."""
@@ -286,6 +286,12 @@ def through(balancer: LoadBalancer, server: Cluster) -> Cluster:
     """Return the way through the load balancer to `server` and those that the same CAs verify."""
     name = server.tls_server_name or SERVICE_NAME
     return replace(server, server=balancer.url, tls_server_name=name, proxy_url="")
+
+
+def _servers_of(config: Kubeconfig, balancer: Cluster) -> tuple[Cluster, ...]:
+    """Return the servers behind a load balancer whose CA was set by hand: it is that of the whole cluster."""
+    named = (replace(one, ca_pem=balancer.ca_pem) for one in config.clusters if one.name == address_of(one.server))
+    return other_addresses(Kubeconfig(tuple(named)), balancer)
 
 
 def _is_named_by(entry: Cluster, addresses: Set[str]) -> bool:
