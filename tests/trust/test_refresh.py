@@ -217,7 +217,7 @@ def test_a_published_way_that_leads_there_later_is_written_then(changed: Way, be
     blank: Way = {"tls_server_name": "", "proxy_url": ""}
     for leads in (False, False, True):
         net = network(published_by(changed), A, B)
-        net.servers[A].override = lambda count, request, leads=leads: (  # type: ignore[misc]
+        net.servers[A].override = lambda count, request, leads=leads: (  # type: ignore[misc]  # the default binds a value of the loop
             None if leads or request.target == trust(before) else HttpFailure(UNREACHABLE, "not yet")
         )
         found = net.drive(refresh_cluster(here[::-1] if turn else here, written))
@@ -306,7 +306,7 @@ def test_an_address_that_was_learned_follows_the_proxy_of_the_cluster(
     config_map = published_by({}) | {"data": {"kubeconfig": format_kubeconfig(Kubeconfig(entries))}}
     for turn in range(3):
         net = network(config_map, A, B)
-        net.servers[B].override = lambda count, request, turn=turn: (  # type: ignore[misc]
+        net.servers[B].override = lambda count, request, turn=turn: (  # type: ignore[misc]  # the default binds a value of the loop
             None if leads or turn == 2 else HttpFailure(UNREACHABLE, "not yet")
         )
         read = merge_base(Cluster("", extensions=(found.base.extension(),))) if found.base else None

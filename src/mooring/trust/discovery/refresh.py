@@ -123,7 +123,7 @@ def digest(ca_pem: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedAddresses:
     """Addresses of the cluster, first the one to use, and the base of the next merge; None when cluster-info was not read."""
 
     clusters: tuple[Cluster, ...]
@@ -131,7 +131,7 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class Refreshed(Merged):
+class Refreshed(MergedAddresses):
     """The same with the present content of cluster-info."""
 
     published: TrustedCluster
@@ -153,7 +153,7 @@ def refresh_cluster(
 
 def merge_published(
     known: Sequence[Cluster], base: MergeBase | None, published: TrustedCluster, responding: Cluster | None = None
-) -> DiscoveryExchange[Merged]:
+) -> DiscoveryExchange[MergedAddresses]:
     """Return the addresses of a member after a merge, first one that has responded. `responding` did so before.
 
     Raises DiscoveryError when none responds under the CAs published now, nor under those that the member knows.
@@ -181,7 +181,7 @@ def merge_published(
             further = (*addresses[:turn], *addresses[turn + 1 :])
             clusters = (first, *(yield from _further_ways(further, proved)))
             taken = published.ca_pem if bundle == ca_pem else current.ca_pem
-            return Merged(clusters, _next_base(published, base, taken, addresses, clusters))
+            return MergedAddresses(clusters, _next_base(published, base, taken, addresses, clusters))
     assert last is not None  # cluster-info names an address at least
     raise last
 
