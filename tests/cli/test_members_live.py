@@ -317,6 +317,20 @@ def test_a_dry_run_writes_nothing(live_server: LiveServer, mooring: CommandLine,
     assert not root.exists()
 
 
+@pytest.mark.parametrize("given", ["", "192.0.2.7", "192.0.2.7,2001:db8::7"])
+def test_discovery_alone_names_the_flags_of_a_kubelet(
+    given: str, live_server: LiveServer, mooring: CommandLine, tmp_path: Path
+) -> None:
+    """The addresses that were given were dropped: the kubelet registered others."""
+    more = ("--node-ip", given) if given else ()
+    out = mooring.done(
+        "join", live_server.endpoint, "--token", live_server.create_token().reveal(), "--node-name", "flagged",
+        "--discovery-token-ca-cert-hash", str(live_server.pin), "--root", str(tmp_path), "--discover-only", *more,
+    )  # fmt: skip
+    line = next(line for line in out.splitlines() if "--hostname-override=flagged" in line)
+    assert [flag for flag in line.split() if flag.startswith("--node-ip")] == ([f"--node-ip={given}"] if given else [])
+
+
 def test_a_discovery_document_may_come_from_standard_input(live_server: LiveServer, tmp_path: Path) -> None:
     config = yaml.safe_load(live_server.kubeconfig.read_text())
     document = {

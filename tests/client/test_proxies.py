@@ -111,8 +111,8 @@ def test_the_refusal_of_a_proxy_is_not_one_of_the_server(status: str, monkeypatc
     assert failure == HttpFailure(PROXY, f"the proxy {running.url} (from https_proxy) refuses: {status}", unsent=True)
     said = str(connection_error("asking https://api.test:6443", failure))
     assert said == (
-        f"asking https://api.test:6443: {failure.message}; check the proxy, and the setting that names it: NO_PROXY lists the "
-        "servers that need none"
+        f"asking https://api.test:6443: {failure.message}; check the proxy, and the setting that names it: NO_PROXY excepts "
+        "servers from a variable alone"
     )
 
 

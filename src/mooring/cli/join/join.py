@@ -191,10 +191,11 @@ def _result_lines(joined: Joined, options: JoinOptions) -> list[str]:
         return ["Nothing was written: this was a dry run."]
     if joined.pair is None:
         state = joined.files
+        node_ip = f" --node-ip={','.join(addresses)}" if (addresses := options.settings.node_ip) else ""
         return [
             f"The cluster {joined.server} is trusted. A kubelet requests its certificate with these files:",
             f"  kubelet --bootstrap-kubeconfig={state.bootstrap} --kubeconfig={state.kubeconfig} "
-            f"--cert-dir={state.certificates} --hostname-override={joined.node_name}",
+            f"--cert-dir={state.certificates} --hostname-override={joined.node_name}{node_ip}",
             f"  clientCAFile of its configuration: {state.ca}",
         ]
     was = "was a member already" if joined.already_member else "is a member now"

@@ -40,7 +40,7 @@ class ProxyRefusalError(EndpointDownError):
     def __init__(self, step: str, reason: str) -> None:
         DiscoveryError.__init__(
             self,
-            f"{step}: {reason}; check the proxy, and the setting that names it: NO_PROXY lists the servers that need none",
+            f"{step}: {reason}; check the proxy, and the setting that names it: NO_PROXY excepts servers from a variable alone",
         )
 
 
