@@ -70,8 +70,6 @@ def read_only_kind(
 
 
 def _plural(singular: str) -> str:
-    if singular.endswith("y"):
-        return f"{singular[:-1]}ies"
     return f"{singular}es" if singular.endswith("s") else f"{singular}s"
 
 
