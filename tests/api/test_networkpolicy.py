@@ -140,6 +140,9 @@ def test_new_ranges_have_their_normal_form(text: str, reason: str) -> None:
 def test_a_range_that_a_stored_policy_has_may_stay_in_it() -> None:
     old, new = (policy(ingress=[{"from": [{"ipBlock": {"cidr": text}}]}]) for text in ("010.0.0.0/8", "10.0.0.0"))
     assert KIND.validate_update(old, old) == []
+    excepting = policy(egress=[{"to": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.01.0.0/16"]}}]}])
+    assert KIND.validate_update(excepting, excepting) == []
+    assert len(KIND.validate_create(excepting)) == 1
     assert [error.field for error in KIND.validate_update(new, old)] == ["spec.ingress[0].from[0].ipBlock.cidr"]
 
 

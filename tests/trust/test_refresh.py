@@ -390,3 +390,11 @@ def test_without_a_cluster_info_there_is_no_base() -> None:
 )
 def test_an_extension_that_cannot_be_read_is_none(content: Any) -> None:
     assert merge_base(Cluster("c", extensions=({"name": BASE, "extension": content},))) is None
+
+
+def test_where_cluster_info_was_not_read_there_is_no_base_for_the_next_merge() -> None:
+    """As of a document whose server keeps cluster-info to itself."""
+    (first,) = known(A)
+    document = TrustedCluster(first, None, (), "file", client_ca_pem=CA)
+    found = network(info(A), A).drive(merge_published([first], base(A), document))
+    assert (found.clusters, found.base) == ((first,), None)

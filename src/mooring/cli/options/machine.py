@@ -62,9 +62,8 @@ def detected_addresses() -> tuple[str, ...]:
         except OSError:
             continue  # no route
         is_link_local = source.version == 6 and source.is_link_local
-        if (
-            not is_link_local and not source.is_loopback
-        ):  # as the kernel chooses ::1 before eth0 has an address that it may use
+        # the kernel chooses ::1 before the interface has an address that it may use
+        if not is_link_local and not source.is_loopback:
             found.append(str(source))
     return tuple(found)
 

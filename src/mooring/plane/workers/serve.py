@@ -79,9 +79,8 @@ def serve_with_workers(
 
     def stopping() -> None:
         notifier.stopping()
-        close_all(
-            sockets
-        )  # else clients would connect until the last worker has ended, and no process would accept them
+        # else clients would connect until the last worker has ended, and no process would accept them
+        close_all(sockets)
 
     for provider in PROVIDERS:
         provider.load()  # modules that are imported here take memory once, and not in each worker

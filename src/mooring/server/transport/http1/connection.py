@@ -246,9 +246,8 @@ class Http1Connection(ApplicationProtocol):
     def answered(self, exchange: Exchange) -> None:
         """Go on with the next request: the reply is complete, or was given up."""
         if exchange.is_last:
-            self.transport.close(
-                linger=True
-            )  # even a client whose request is whole may send: a line break, another request
+            # even a client whose request is whole may send: a line break, another request
+            self.transport.close(linger=True)
         del self.exchanges[0]
         if self.transport.is_closing():
             self.phase = OVER[self.phase]
