@@ -8,6 +8,7 @@ import pytest
 
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
 from mooring.errors import BadRequestError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from mooring.registry.cache.stored import Stored
 from tests.support.registryroom import Room, in_room, kind
@@ -86,6 +87,122 @@ async def test_an_update_is_recorded_where_fields_are_tracked_and_only_there(roo
     await room.create("configmaps", config(name="plain"))
     plain = await room.patch("configmaps", "plain", {"data": {"y": "1"}})
     assert "managedFields" not in plain.obj["metadata"]
+
+
+async def create(room: Room, plural: str, obj: Obj, manager: str = "tool") -> Stored:
+    """Create an object as a client does; without a manager, as the server itself does."""
+    namespace = "default" if kind(plural).resource.namespaced else ""
+    options = WriteOptions(field_manager=manager)
+    return await room.registry.writer.create(kind(plural), namespace, obj, room.change(), options)
+
+
+@pytest.mark.parametrize(
+    ("plural", "members", "fields"),
+    [
+        pytest.param(
+            "configmaps",
+            {"data": {"x": "1"}, "metadata": {"labels": {"l": "1"}, "uid": "u", "managedFields": [{}]}},
+            {
+                "f:data": {".": {}, "f:x": {}},
+                "f:metadata": {"f:labels": {".": {}, "f:l": {}}},
+            },
+            id="what the client sent, and nothing that the server sets",
+        ),
+        pytest.param(
+            "secrets",
+            {"stringData": {"x": "1"}},
+            {"f:data": {".": {}, "f:x": {}}},
+            id="fields under the name by which they are stored",
+        ),
+        pytest.param(
+            "services",
+            {"spec": {"ports": [{"port": 80}]}},
+            {
+                "f:spec": {
+                    "f:internalTrafficPolicy": {},
+                    "f:ports": {
+                        ".": {},
+                        'k:{"port":80,"protocol":"TCP"}': {".": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}},
+                    },
+                    "f:sessionAffinity": {},
+                    "f:type": {},
+                }
+            },
+            id="defaults, and no address that the server chose",
+        ),
+        pytest.param(
+            "namespaces",
+            {"status": {"phase": "Active"}},
+            {"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}},
+            id="no status, which is a subresource",
+        ),
+    ],
+)
+def test_the_creator_of_an_object_owns(plural: str, members: dict[str, Any], fields: Obj) -> None:
+    @in_room
+    async def run(room: Room) -> None:
+        stored = await create(room, plural, config(plural, **members))
+        (entry,) = stored.obj["metadata"]["managedFields"]
+        assert entry == {
+            "manager": "tool",
+            "operation": "Update",
+            "apiVersion": "v1",
+            "time": rfc3339(room.clock.now()),
+            "fieldsType": "FieldsV1",
+            "fieldsV1": fields,
+        }
+        assert (await room.get(plural, "m")).raw == stored.raw
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("plural", "members", "manager"),
+    [
+        pytest.param("configmaps", {}, "", id="an object that the server creates"),
+        pytest.param("nodes", {}, "tool", id="a Node"),
+        pytest.param("leases", {}, "tool", id="a Lease"),
+        pytest.param("secrets", {"type": "bootstrap.kubernetes.io/token"}, "tool", id="a bootstrap token"),
+        pytest.param(
+            "events",
+            {"involvedObject": {"namespace": "default"}, "reason": "r", "message": "m", "type": "Normal"},
+            "tool",
+            id="an Event",
+        ),
+    ],
+)
+def test_no_creator_is_recorded_for(plural: str, members: dict[str, Any], manager: str) -> None:
+    @in_room
+    async def run(room: Room) -> None:
+        stored = await create(room, plural, config(plural, **members), manager)
+        assert "managedFields" not in stored.obj["metadata"]
+
+    run()
+
+
+@in_room
+async def test_a_tool_that_takes_over_the_fields_of_the_creator_removes_what_it_no_longer_applies(room: Room) -> None:
+    # client-go's csaupgrade, which Helm 4 uses for a release of Helm 3
+    made = await create(
+        room, "services", config("services", spec={"ports": [{"port": 80}], "selector": {"a": "b", "c": "d"}})
+    )
+    entries = [entry | {"operation": "Apply"} for entry in made.obj["metadata"]["managedFields"]]
+    await room.patch("services", "m", {"metadata": {"managedFields": entries}})
+    wanted = config("services", spec={"ports": [{"port": 80}], "selector": {"a": "b"}})
+    stored, _ = await apply(room, wanted, "services", "tool")
+    assert stored.obj["spec"] == made.obj["spec"] | {"selector": {"a": "b"}}
+    assert managers(stored) == ["tool"]
+
+
+@in_room
+async def test_an_update_after_the_creation_by_another_client_is_recorded_beside_it(room: Room) -> None:
+    await create(room, "configmaps", config(data={"x": "1", "y": "1"}))
+    await room.clock.advance(1)
+    patched = await room.patch("configmaps", "m", {"data": {"y": "2"}})
+    assert [entry["fieldsV1"]["f:data"] for entry in patched.obj["metadata"]["managedFields"]] == [
+        {".": {}, "f:x": {}},
+        {"f:y": {}},
+    ]
 
 
 @in_room

@@ -78,6 +78,11 @@ async def test_an_item_of_a_list_needs_its_key(server: Server) -> None:
 
 @in_server
 async def test_who_names_no_manager_is_known_by_the_program(server: Server) -> None:
+    for number, header in enumerate(([("User-Agent", "tool/1.0 (linux)")], [])):
+        made = await server.call(
+            "POST", MAPS, body=config(x="1") | {"metadata": {"name": f"n{number}"}}, headers=header
+        )
+        assert [entry["manager"] for entry in made.obj["metadata"]["managedFields"]] == [("tool", "unknown")[number]]
     await apply(server, config(x="1"))
     for number, header in enumerate(([("User-Agent", "tool/1.0 (linux)")], [])):
         await server.call(

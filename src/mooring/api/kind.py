@@ -109,6 +109,15 @@ def _no_claims(obj: Obj) -> Sequence[ValueClaim]:
     return ()
 
 
+def _is_tracked(obj: Obj) -> bool:
+    return True
+
+
+def is_untracked(obj: Obj) -> bool:
+    """`Kind.tracks_creator` of kinds that no tool applies."""
+    return False
+
+
 def _no_grace(obj: Obj, requested: int | None) -> int:
     return 0
 
@@ -198,6 +207,9 @@ class Kind:
     of a field leaves is its absence, which may grant what the field took away."""
     is_known_by_uid: bool = False
     """The uid of an object decides who may come in. A stored object without one is unreadable."""
+    tracks_creator: Callable[[Obj], bool] = _is_tracked
+    """Return whether managedFields of a new object record the client that creates it (docs/adr/0013). Kinds that no tool applies
+    have `is_untracked`: their objects stay small."""
     cascade_plurals: tuple[str, ...] = ()
     """Plurals of kinds whose object of the same name is deleted together with an object of this kind."""
     stored_fields: Message | None = None

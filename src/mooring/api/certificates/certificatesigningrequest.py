@@ -17,7 +17,7 @@ from mooring.api.certificates import conditions, validation
 from mooring.api.certificates.knownrevocations import keep_known_revocations
 from mooring.api.certificates.requestercertificate import keep_requester_certificate, record_requester_certificate
 from mooring.api.certificates.sourceaddress import keep_source_address, record_source_address
-from mooring.api.kind import Change, Kind, SubresourceStrategy
+from mooring.api.kind import Change, Kind, SubresourceStrategy, is_untracked
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.metav1 import OBJECT_META
@@ -176,6 +176,7 @@ KIND = Kind(
         ),
     ),
     storage="/registry/certificatesigningrequests",
+    tracks_creator=is_untracked,
     name_errors=path_segment_errors,
     prepare_for_create=_prepare_for_create,
     prepare_for_update=_prepare_for_update,

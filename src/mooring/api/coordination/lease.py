@@ -6,7 +6,7 @@ missing Lease creates it. Durations are positive, transition counts never negati
 
 from __future__ import annotations
 
-from mooring.api.kind import Kind
+from mooring.api.kind import Kind, is_untracked
 from mooring.api.meta.printcolumns import NAME
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
@@ -80,6 +80,7 @@ KIND = Kind(
         ),
     ),
     storage="/registry/leases",
+    tracks_creator=is_untracked,
     name_errors=dns1123_subdomain_errors,
     validate=_validate,
     allow_unconditional_update=False,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from mooring.api.core.objectreference import CORE, OBJECT_REFERENCE
-from mooring.api.kind import Kind
+from mooring.api.kind import Kind, is_untracked
 from mooring.api.meta.printcolumns import name_cell
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import path_segment_errors, qualified_name_errors
@@ -183,6 +183,7 @@ KIND = Kind(
         ),
     ),
     storage="/registry/events",
+    tracks_creator=is_untracked,
     name_errors=path_segment_errors,
     validate=_validate,
     selectable_fields=_selectable_fields,

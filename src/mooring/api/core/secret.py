@@ -32,6 +32,7 @@ from mooring.errors import FieldError, invalid, required, too_long
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import public_key_der
 from mooring.pki.x509.publickeys import load_public_keys
+from mooring.trust.bootstraptoken.tokensecret import SECRET_TYPE as BOOTSTRAP_TOKEN
 
 OPAQUE = "Opaque"
 SERVICE_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"  # noqa: S105 - a type name, no secret
@@ -152,6 +153,7 @@ KIND = Kind(
         ),
     ),
     storage="/registry/secrets",
+    tracks_creator=lambda obj: obj.get("type") != BOOTSTRAP_TOKEN,
     name_errors=dns1123_subdomain_errors,
     default=_merge_string_data,
     prepare_for_create=_prepare_for_create,

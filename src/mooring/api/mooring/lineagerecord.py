@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mooring.api.kind import Kind
+from mooring.api.kind import Kind, is_untracked
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.api.mooring.group import GROUP, SCHEMA_PREFIX, STORAGE_PREFIX, VERSION
 from mooring.apimachinery.metav1 import OBJECT_META
@@ -167,6 +167,7 @@ KIND = Kind(
     garbage_collected=False,
     is_exact=True,
     storage=f"{STORAGE_PREFIX}{PLURAL}",
+    tracks_creator=is_untracked,
     name_errors=_name_errors,
     validate=_validate,
 )

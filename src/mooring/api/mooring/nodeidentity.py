@@ -14,7 +14,7 @@ import re
 from datetime import datetime
 
 from mooring.api.core.addresses import address_errors, parse_address
-from mooring.api.kind import Kind
+from mooring.api.kind import Kind, is_untracked
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.api.mooring.group import GROUP, SCHEMA_PREFIX, STORAGE_PREFIX, VERSION
 from mooring.apimachinery.metav1 import OBJECT_META
@@ -254,6 +254,7 @@ KIND = Kind(
     garbage_collected=False,
     is_exact=True,
     storage=f"{STORAGE_PREFIX}{PLURAL}",
+    tracks_creator=is_untracked,
     name_errors=dns1123_subdomain_errors,
     validate=_validate,
     allow_unconditional_update=False,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mooring.api.kind import Kind
+from mooring.api.kind import Kind, is_untracked
 from mooring.api.meta.printcolumns import NAME
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors, qualified_name_errors
@@ -152,6 +152,7 @@ KIND = Kind(
         returns_deleted=True,
     ),
     storage="/registry/csinodes",
+    tracks_creator=is_untracked,
     name_errors=dns1123_subdomain_errors,
     validate=_validate,
     validate_update=_validate_update,

@@ -6,8 +6,9 @@ Rules kept here (docs/protocol/server-side-apply.md; the merge algorithm is that
 * Applying merges the configuration into the object. A field that this manager applied before and now leaves out is removed, unless
   another manager owns it. A changed field that another manager owns is a conflict (409); `force` takes it over. A field that is
   applied with its present value is shared.
-* Tracking of an object begins with its first apply (docs/adr/0013). The fields that it had until then are owned by the update
-  manager `before-first-apply`. Updates of an untracked object record no managers.
+* Tracking of an object begins with its creation by a client, or else with its first apply (docs/adr/0013). The fields that an
+  untracked object has at its first apply are owned by the update manager `before-first-apply`. Updates of an untracked object
+  record no managers.
 * Unchanged fields of kubectl's last client-side apply are owned by `kubectl-client-side-apply` instead. kubectl transfers the
   fields of the manager that owns its annotation to its own Apply entry, and then removes those that it does not apply. Fields
   that the server added (a Pod's token volume, a Service's address) must not be among them. Fields that the server added to an
@@ -171,6 +172,20 @@ def without_times(entries: list[Obj]) -> list[Obj]:
     return sorted(bare, key=lambda entry: json.dumps(entry, sort_keys=True))
 
 
+def entries_of_creator(new: Obj, author: Author) -> list[Obj]:
+    """Return the entries of a new object: its creator owns all fields of it."""
+    owned = OwnedFields(_all_fields(new, author), author.api_version, author.time)
+    return format_entries({_updater(author): owned})
+
+
+def _all_fields(obj: Obj, author: Author) -> FieldSet:
+    """Return the fields of an object that can have an owner."""
+    nothing: Obj = {}
+    complete(nothing, author.schema)
+    changes = compare(nothing, obj, author.schema)
+    return difference(union(changes.modified, changes.added), SERVER_SET)
+
+
 def entries_after_update(old: Obj, new: Obj, sent: list[Obj] | None, author: Author) -> list[Obj]:
     """Return the entries of `new`, which replaces `old` and was sent with the entries `sent`. None of them: not tracked."""
     if sent == _RESET and not author.subresource:
@@ -256,10 +271,7 @@ def apply_configuration(live: Obj, config: Obj, author: Author, *, force: bool) 
 
 def _begin_tracking(live: Obj, author: Author) -> Managed:
     """Return the owners of the fields of an object that was not tracked until now."""
-    nothing: Obj = {}
-    complete(nothing, author.schema)
-    changes = compare(nothing, live, author.schema)
-    everything = difference(union(changes.modified, changes.added), SERVER_SET)
+    everything = _all_fields(live, author)
     last_applied, unchanged = _last_applied(live, author)
     parts = {BEFORE_FIRST_APPLY: everything}
     if unchanged:

@@ -4,9 +4,12 @@ Conflicts are decided in `mooring.apimachinery.apply.conflicts`, on behalf of `m
 merges.
 
 Rules kept here:
-* An object has managedFields from its first apply on (docs/adr/0013). For other objects a write costs two look-ups.
-* Entries are computed from the object that is about to be stored, after strategy and admission: the manager of a write owns all
-  changes that it caused.
+* A client that creates an object owns what it sent, and the defaults. What strategy and admission add to a new object has no
+  owner: otherwise a tool that takes the fields of the creator over, and does not apply them, would remove them.
+* Objects of kinds that no tool applies, and those that the server itself creates, have managedFields from their first apply on
+  (docs/adr/0013). Until then a write costs two look-ups.
+* After an update, entries are computed from the object that is about to be stored, after strategy and admission: the manager of a
+  write owns all changes that it caused.
 * Entries name fields and version of the form in which the object is stored, also when the request used another form.
 * A write that would change nothing but times changes nothing (docs/protocol/server-side-apply.md).
 """
@@ -15,7 +18,13 @@ from __future__ import annotations
 
 from mooring.api.kind import Change, Kind
 from mooring.apimachinery.apply.applyconfiguration import drop_empty_zeros
-from mooring.apimachinery.apply.managedfields import Author, apply_configuration, entries_after_update, without_times
+from mooring.apimachinery.apply.managedfields import (
+    Author,
+    apply_configuration,
+    entries_after_update,
+    entries_of_creator,
+    without_times,
+)
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 
@@ -50,6 +59,13 @@ def merge(kind: Kind, live: Obj, config: Obj, writer: Author, force: bool) -> tu
     return drop_empty_zeros(new, kind.storage_kind.resource.schema), entries
 
 
+def entries_of_new(kind: Kind, obj: Obj, change: Change, options: WriteOptions) -> list[Obj]:
+    """Return the entries of an object that is created otherwise than by an apply, before its strategy has prepared it."""
+    if not options.field_manager or not kind.storage_kind.tracks_creator(obj):
+        return []
+    return entries_of_creator(effective_configuration(kind, obj, ""), author(kind, change, options, ""))
+
+
 def set_managed_fields(new: Obj, old: Obj, sent: list[Obj] | None, entries: list[Obj] | None, writer: Author) -> None:
     """Set, in place, the managedFields of `new`, which replaces `old`. `entries`: those of an apply; None for other writes."""
     if entries is None:
@@ -59,8 +75,8 @@ def set_managed_fields(new: Obj, old: Obj, sent: list[Obj] | None, entries: list
     kept = old["metadata"].get("managedFields")
     if (
         kept
-        and without_times(entries) == without_times(kept)
         and _without_bookkeeping(new) == _without_bookkeeping(old)
+        and without_times(entries) == without_times(kept)
     ):
         entries = kept
     new["metadata"]["managedFields"] = entries

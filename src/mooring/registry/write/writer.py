@@ -201,7 +201,7 @@ class RegistryWriter:
         error: AlreadyExistsError | None = None
         for _ in range(GENERATE_TRIES if generated else 1):
             try:
-                return await self._create(kind, namespace, obj, change, options.dry_run)
+                return await self._create(kind, namespace, obj, change, options)
             except AlreadyExistsError as failure:
                 error = failure
         assert error is not None  # the loop ran and did not return
@@ -213,15 +213,15 @@ class RegistryWriter:
         namespace: str,
         obj: Obj,
         change: Change,
-        dry_run: bool,
-        managed: Sequence[Obj] = (),
+        options: WriteOptions,
+        applied: Sequence[Obj] = (),
     ) -> Stored:
-        """Create an object, choosing again what admission chose and another server took. `managed`: managedFields of an apply."""
+        """Create an object, choosing again what admission chose and another server took. `applied`: managedFields of an apply."""
         taken: ClaimedError | None = None
         given = msgspec.json.encode(obj)
         for _ in range(CLAIM_TRIES):
             try:
-                return await self._attempt(kind, namespace, given, change, dry_run, managed)
+                return await self._attempt(kind, namespace, given, change, options, applied)
             except ClaimedError as failure:
                 taken = failure
             name = (obj.get("metadata") or {}).get("name", "")
@@ -234,23 +234,24 @@ class RegistryWriter:
         raise errors.invalid_value(kind, name, taken.claim.error)
 
     async def _attempt(
-        self, kind: Kind, namespace: str, given: bytes, change: Change, dry_run: bool, managed: Sequence[Obj]
+        self, kind: Kind, namespace: str, given: bytes, change: Change, options: WriteOptions, applied: Sequence[Obj]
     ) -> Stored:
         """Create the object encoded in `given`. Raises ClaimedError when another object has a value that this one claims."""
         resource, storage_kind = kind.resource, kind.storage_kind
-        size, user = len(given), change.user.username
+        size, user, dry_run = len(given), change.user.username, options.dry_run
 
-        def prepare() -> Obj:
+        def prepare() -> tuple[Obj, Sequence[Obj]]:
             obj: Obj = _decode(given)
             obj["kind"], obj["apiVersion"] = storage_kind.resource.kind, storage_kind.resource.api_version
             complete(obj, storage_kind.resource.schema)
             kind.default(obj)
             uid = uuid4(self._entropy)
             prepare_meta_for_create(obj, kind, namespace, uid, change.now, self._entropy)
+            managed = applied or serversideapply.entries_of_new(kind, obj, change, options)
             kind.prepare_for_create(obj, change)
-            return obj
+            return obj, managed
 
-        obj = await self._long_work.run(size, user, prepare)
+        obj, managed = await self._long_work.run(size, user, prepare)
         name = obj["metadata"].get("name", "")
         admitted = self._admit_write("CREATE", kind, (namespace, name), obj, None, change, dry_run)
 
@@ -311,7 +312,6 @@ class RegistryWriter:
         """Replace an object, or the part that a subresource owns. The flag is True when it was created instead, where the kind and
         `may_create` allow that."""
         errors.check_place(kind, obj, namespace, name)
-        dry_run = options.dry_run
         uid = obj["metadata"].get("uid", "")
         given = msgspec.json.encode(obj)
         for _ in range(WRITE_TRIES):
@@ -324,7 +324,7 @@ class RegistryWriter:
                     raise errors.may_not_create(kind, name)
                 try:
                     fresh = {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
-                    return await self._create(kind, namespace, fresh, change, dry_run), True
+                    return await self._create(kind, namespace, fresh, change, options), True
                 except AlreadyExistsError:
                     continue
             stored = await self._replace(kind, old, partial(_decode, given), len(given), change, subresource, options)
@@ -403,7 +403,7 @@ class RegistryWriter:
             if not may_create:
                 raise errors.may_not_create(kind, name)
             try:
-                return await self._create(kind, namespace, new, change, options.dry_run, entries), True
+                return await self._create(kind, namespace, new, change, options, entries), True
             except AlreadyExistsError:
                 continue
         raise errors.stale(kind, name)
@@ -610,7 +610,7 @@ class RegistryWriter:
             make_new = partial(deep_copy, record)
             return await self._replace(row.kind, present, make_new, 0, change, "", WriteOptions()) is not None
         try:
-            await self._create(row.kind, old.namespace, record, change, dry_run=False)
+            await self._create(row.kind, old.namespace, record, change, WriteOptions())
         except AlreadyExistsError:
             return False
         return True

@@ -214,7 +214,7 @@ class Resources:
         return await self._watches.response(context.request, kind, namespace, options, context.user.username)
 
     async def _create(self, context: RequestContext, kind: Kind) -> Response:
-        options = parse_write_options(context.request.query)
+        options = _with_field_manager(context, parse_write_options(context.request.query))
         obj = await self._body(context, kind.resource.schema, kind, options)
         context.created = (obj.get("metadata") or {}).get("name", "")
         stored = await self._registry.writer.create(kind, context.info.namespace, obj, self._change(context), options)

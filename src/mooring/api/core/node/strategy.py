@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from mooring.api.core.addresses import range_warnings
 from mooring.api.core.node.printcolumns import COLUMNS
 from mooring.api.core.node.schema import NODE
-from mooring.api.kind import Change, Kind, SubresourceStrategy
+from mooring.api.kind import Change, Kind, SubresourceStrategy, is_untracked
 from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.names import dns1123_subdomain_errors, label_value_errors, qualified_name_errors
 from mooring.apimachinery.resource import Resource, Subresource
@@ -161,6 +161,7 @@ KIND = Kind(
     ),
     is_known_by_uid=True,
     storage="/registry/minions",
+    tracks_creator=is_untracked,
     name_errors=dns1123_subdomain_errors,
     default=_default,
     prepare_for_update=_prepare_for_update,
