@@ -588,10 +588,18 @@ def projected(**token: str) -> Obj:
 
 
 DISK = {"name": "d", "persistentVolumeClaim": {"claimName": "disk"}}
+EPHEMERAL = {"name": "e", "ephemeral": {"volumeClaimTemplate": {}}}
+INLINE = {"name": "c", "csi": {"driver": "d"}}
 
 
 def running(*volumes: Obj, node: str = "n1") -> Obj:
     return {"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "spec": {"nodeName": node, "volumes": [*volumes]}}
+
+
+def storage(**objects: list[Obj]) -> dict[str, FixedView]:
+    """Return views of claims, volumes and CSI drivers, which another server wrote."""
+    plurals = ("persistentvolumeclaims", "persistentvolumes", "csidrivers")
+    return {plural: FixedView(objects.get(plural, [])) for plural in plurals}
 
 
 POD = running({"name": "e", "emptyDir": {}}, projected(path="token"))
@@ -643,30 +651,29 @@ def test_tokens_a_node_may_ask_for(bound: Obj | None, pods: list[Obj], why: str)
     [
         ([], POD, "", ""),
         ([""], POD, "", ""),
-        ([], running(), "", 'audience "" not found in pod spec volume, system:node:n1 is not authorized'),
-        (["vault"], POD, "", 'audience "vault" not found in pod spec volume'),
+        ([], running(), "", 'system:node:n1 is not authorized to request tokens for audience ""'),
+        (["vault"], POD, "", 'is not authorized to request tokens for audience "vault"'),
         (["vault"], running(projected(audience="vault")), "", ""),
         (["vault"], running(projected(audience="vault"), projected(audience="mesh")), "", ""),
-        ([], running(projected(audience="vault")), "", 'audience "" not found'),
+        ([], running(projected(audience="vault")), "", 'for audience ""'),
         (["vault", "mesh"], running(projected(audience="vault"), projected(audience="mesh")), "", "0 or 1 audiences"),
         (
             ["vault"],
             running(DISK),
-            "vault",
+            "",
             'error validating audience "vault": persistentvolumeclaim "disk" not found',
         ),
         (
             ["vault"],
-            running(
-                DISK, {"name": "e", "ephemeral": {"volumeClaimTemplate": {}}}, {"name": "c", "csi": {"driver": "d"}}
-            ),
-            "vault",
-            'persistentvolumeclaim "disk" not found, persistentvolumeclaim "p-e" not found, csidriver.storage.k8s.io "d" not',
+            running(DISK, EPHEMERAL, INLINE, DISK),
+            "mesh",
+            r'\[persistentvolumeclaim "disk" not found, persistentvolumeclaim "p-e" not found, csidriver.storage.k8s.io "d" not',
         ),
+        (["vault"], running(DISK, EPHEMERAL, INLINE), "vault", ""),
         (["vault"], running(DISK, projected(audience="vault")), "", ""),
         (["vault"], POD, "vault", ""),
-        (["vault"], POD, "mesh", 'audience "vault" not found'),
-        ([], running(), "vault", 'audience "" not found'),
+        (["vault"], POD, "mesh", 'for audience "vault"'),
+        ([], running(), "vault", 'for audience ""'),
     ],
     ids=[
         "the API's, as a volume asks",
@@ -677,8 +684,9 @@ def test_tokens_a_node_may_ask_for(bound: Obj | None, pods: list[Obj], why: str)
         "one of two volumes'",
         "the API's, and the volume asks for another",
         "two at once",
-        "one that the driver of a claim may ask for",
-        "one that several drivers may ask for",
+        "of a claim that does not exist",
+        "of several objects that do not exist",
+        "of objects that do not exist, and RBAC allows it",
         "a volume's, beside a claim",
         "one that RBAC allows",
         "another than RBAC allows",
@@ -698,9 +706,129 @@ def test_audiences_a_node_may_ask_for(audiences: list[str], pod: Obj, granted: s
         subresource="token",
         name="robot",
         new={"metadata": {}, "spec": spec},
-        views={"pods": FixedView([pod])},
+        views={"pods": FixedView([pod]), **storage()},
         user=NODE,
         authorize=authorize,
+    )
+    plugin = ADMISSION["NodeRestriction"]()
+    if why:
+        with pytest.raises(ForbiddenError, match=why):
+            plugin.admit(asked)
+    else:
+        plugin.admit(asked)
+
+
+def claim(name: str, volume: str = "pv", namespace: str = "x") -> Obj:
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"volumeName": volume}}
+
+
+def driver(*audiences: str, name: str = "d") -> list[Obj]:
+    requests = [{"audience": audience} for audience in audiences]
+    return [{"metadata": {"name": name}, "spec": {"tokenRequests": requests}}]
+
+
+CLAIMS = [claim("disk"), claim("p-e")]
+VOLUMES: list[Obj] = [{"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "d"}}}]
+NO_CLAIM = 'error validating audience "vault": persistentvolumeclaim "disk" not found'
+NO_VOLUME = 'error validating audience "vault": persistentvolume "{}" not found'
+NO_RIGHT = 'is not authorized to request tokens for audience "vault"'
+
+
+@pytest.mark.parametrize(
+    ("volume", "views", "why"),
+    [
+        pytest.param(INLINE, storage(csidrivers=driver("mesh", "vault")), "", id="of an inline CSI volume"),
+        pytest.param(
+            DISK,
+            storage(persistentvolumeclaims=CLAIMS, persistentvolumes=VOLUMES, csidrivers=driver("vault")),
+            "",
+            id="of a claim",
+        ),
+        pytest.param(
+            EPHEMERAL,
+            storage(persistentvolumeclaims=CLAIMS, persistentvolumes=VOLUMES, csidrivers=driver("vault")),
+            "",
+            id="of the claim of an ephemeral volume",
+        ),
+        pytest.param(
+            {"name": "a", "azureFile": {"shareName": "s"}},
+            storage(csidrivers=driver("vault", name="file.csi.azure.com")),
+            "",
+            id="of an in-tree volume",
+        ),
+        pytest.param(
+            DISK,
+            storage(
+                persistentvolumeclaims=CLAIMS,
+                persistentvolumes=[{"metadata": {"name": "pv"}, "spec": {"cinder": {"volumeID": "i"}}}],
+                csidrivers=driver("vault", name="cinder.csi.openstack.org"),
+            ),
+            "",
+            id="of a claim of an in-tree volume",
+        ),
+        pytest.param(INLINE, storage(csidrivers=driver("mesh")), NO_RIGHT, id="another than the driver's"),
+        pytest.param(INLINE, storage(csidrivers=driver("")), NO_RIGHT, id="the driver's is that of the API"),
+        pytest.param(
+            INLINE,
+            storage(csidrivers=[{"metadata": {"name": "d"}, "spec": {}}]),
+            NO_RIGHT,
+            id="the driver needs no token",
+        ),
+        pytest.param(
+            INLINE,
+            storage(csidrivers=[{"metadata": {"name": "d"}, "spec": "junk"}]),
+            NO_RIGHT,
+            id="a driver of no shape",
+        ),
+        pytest.param(
+            DISK,
+            storage(
+                persistentvolumeclaims=[claim("disk", namespace="y")],
+                persistentvolumes=VOLUMES,
+                csidrivers=driver("vault"),
+            ),
+            NO_CLAIM,
+            id="of a claim in another namespace",
+        ),
+        pytest.param(
+            DISK,
+            storage(persistentvolumeclaims=[claim("disk", "")], persistentvolumes=VOLUMES, csidrivers=driver("vault")),
+            NO_VOLUME.format(""),
+            id="of a claim without a volume",
+        ),
+        pytest.param(
+            DISK,
+            storage(persistentvolumeclaims=CLAIMS, csidrivers=driver("vault")),
+            NO_VOLUME.format("pv"),
+            id="of a volume that does not exist",
+        ),
+        pytest.param(
+            DISK,
+            storage(
+                persistentvolumeclaims=CLAIMS,
+                persistentvolumes=[{"metadata": {"name": "pv"}, "spec": {"nfs": {}}}],
+                csidrivers=driver("vault"),
+            ),
+            NO_RIGHT,
+            id="of a volume without a driver",
+        ),
+        pytest.param(
+            INLINE,
+            {**storage(), "csidrivers": FixedView(unreadable={("", "d"): "no key"})},
+            'error validating audience "vault": csidriver.storage.k8s.io "d" cannot be read$',
+            id="of a driver that cannot be read",
+        ),
+    ],
+)
+def test_audiences_of_csi_drivers(volume: Obj, views: dict[str, FixedView], why: str) -> None:
+    asked = request(
+        "serviceaccounts",
+        "CREATE",
+        subresource="token",
+        name="robot",
+        new={"metadata": {}, "spec": {"boundObjectRef": OF_POD, "audiences": ["vault"]}},
+        views={"pods": FixedView([running(volume)]), **views},
+        user=NODE,
     )
     plugin = ADMISSION["NodeRestriction"]()
     if why:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -275,8 +276,8 @@ async def test_a_node_gets_tokens_for_the_audiences_of_its_pods(server: Server) 
     for name in ("n1", "n2"):
         await server.create("nodes", {"metadata": {"name": name}})
     source = {"serviceAccountToken": {"path": "token", "audience": "vault", "expirationSeconds": 3600}}
-    volume = {"name": "v", "projected": {"sources": [source]}}
-    spec = {**POD["spec"], "nodeName": "n1", "volumes": [volume], "automountServiceAccountToken": False}
+    volumes = [{"name": "v", "projected": {"sources": [source]}}, {"name": "c", "csi": {"driver": "d"}}]
+    spec = {**POD["spec"], "nodeName": "n1", "volumes": volumes, "automountServiceAccountToken": False}
     pod = (await server.create("pods", {"metadata": {"name": "p"}, "spec": spec})).obj
     own, other = (server.user(f"system:node:{name}", NODES) for name in ("n1", "n2"))
 
@@ -287,8 +288,18 @@ async def test_a_node_gets_tokens_for_the_audiences_of_its_pods(server: Server) 
     assert (await asked(["vault"])).status == 201
     assert (await asked(["vault"], via=other)).status == 403
     assert (await asked([])).status == 403, "no volume asks for the API's"
+    refused = await asked(["disks"])
+    assert (refused.status, 'csidriver.storage.k8s.io "d" not found' in refused.obj["message"]) == (403, True)
+    spec = {"attachRequired": False, "tokenRequests": [{"audience": "disks"}]}
+    driver = {"kind": "CSIDriver", "apiVersion": "storage.k8s.io/v1", "metadata": {"name": "d"}, "spec": spec}
+    await server.storage.create("/registry/csidrivers/d", json.dumps(driver).encode())  # as kube-apiserver does
+    await server.registry.reader.fresh()
+    assert (await asked(["disks"])).status == 201
     refused = await asked(["mesh"])
-    assert (refused.status, 'audience "mesh" not found in pod spec volume' in refused.obj["message"]) == (403, True)
+    assert (refused.status, 'is not authorized to request tokens for audience "mesh"' in refused.obj["message"]) == (
+        403,
+        True,
+    )
     assert (await asked(["vault", "mesh"])).status == 403
     assert (await asked(["vault"], uid="x")).status == 403
     verb = "request-serviceaccounts-token-audience"

@@ -9,17 +9,16 @@ users in the group system:nodes:
 * Lease: its own in kube-node-lease only. CSINode: its own only.
 * CertificateSigningRequest for kubelet signers: its own common name only.
 * Pods: the rules of `pods`.
-* Tokens: only bound to a pod that runs on the node, and only for an audience that a projected volume of this pod names. For
+* Tokens: only bound to a pod that runs on the node, and only for an audience of the volumes of this pod (`audiences`). For
   another audience RBAC must allow the verb `request-serviceaccounts-token-audience` on the audience, as a resource of the core
-  group, with the account's name. The audiences of CSI volumes and claims are those of a CSIDriver. This server stores none, so
-  that such a request is refused as kube-apiserver refuses it without one.
+  group, with the account's name. RBAC decides also where a look-up for a volume fails, as in Kubernetes 1.38.
 * CertificateRevocation: none. A node could otherwise lock out other machines.
 * A member of system:nodes whose username is not that of a node may write nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from mooring.api.mooring import certificaterevocation
 from mooring.apimachinery.schema import Obj
@@ -30,6 +29,7 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from mooring.registry.admission.certificates import CSRS, parse_new_request
 from mooring.registry.admission.noderestriction import pods
+from mooring.registry.admission.noderestriction.audiences import volume_audiences
 from mooring.registry.admission.request import AdmissionRequest
 
 LEASE_NAMESPACE = "kube-node-lease"
@@ -185,35 +185,15 @@ def _token(request: AdmissionRequest, node: str) -> None:
     audiences = ((request.new or {}).get("spec") or {}).get("audiences") or [""]
     if len(audiences) > 1:
         raise request.forbidden("node may only request 0 or 1 audiences")
-    if audiences[0] in _projected_audiences(pod):
+    failures: list[str] = []
+    if audiences[0] in volume_audiences(pod, request.views, failures) or _audience_allowed(request, audiences[0]):
         return
-    if missing := list(dict.fromkeys(_missing_for_csi(pod))):
-        reason = missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]"
+    if failures:
+        reason = failures[0] if len(failures) == 1 else f"[{', '.join(failures)}]"
         raise request.forbidden(f'error validating audience "{audiences[0]}": {reason}')
-    if not _audience_allowed(request, audiences[0]):
-        raise request.forbidden(
-            f'audience "{audiences[0]}" not found in pod spec volume, {request.user.username} is not authorized to request tokens '
-            "for this audience"
-        )
-
-
-def _projected_audiences(pod: Obj) -> Iterator[str]:
-    """Yield the audiences of the tokens that volumes of the Pod project; "" is the API server."""
-    for volume in (pod.get("spec") or {}).get("volumes") or ():
-        for source in (volume.get("projected") or {}).get("sources") or ():
-            if "serviceAccountToken" in source:
-                yield (source["serviceAccountToken"] or {}).get("audience") or ""
-
-
-def _missing_for_csi(pod: Obj) -> Iterator[str]:
-    """Yield the errors for objects which hold the audiences of CSI volumes, and which this server does not store."""
-    for volume in (pod.get("spec") or {}).get("volumes") or ():
-        if (volume.get("ephemeral") or {}).get("volumeClaimTemplate") is not None:
-            yield f'persistentvolumeclaim "{pod["metadata"].get("name", "")}-{volume.get("name", "")}" not found'
-        elif claim := volume.get("persistentVolumeClaim"):
-            yield f'persistentvolumeclaim "{claim.get("claimName", "")}" not found'
-        elif driver := (volume.get("csi") or {}).get("driver"):
-            yield f'csidriver.storage.k8s.io "{driver}" not found'
+    raise request.forbidden(
+        f'{request.user.username} is not authorized to request tokens for audience "{audiences[0]}"'
+    )
 
 
 def _audience_allowed(request: AdmissionRequest, audience: str) -> bool:
