@@ -98,7 +98,7 @@ def request(plural: str, operation: Any, **what: Any) -> AdmissionRequest:
     ("plural", "operation", "more", "allowed"),
     [
         ("secrets", "CREATE", {}, False),
-        ("secrets", "UPDATE", {}, False),
+        ("secrets", "UPDATE", {}, True),
         ("secrets", "DELETE", {}, True),
         ("nodes", "CREATE", {"namespace": ""}, True),
         ("localsubjectaccessreviews", "CREATE", {}, True),
@@ -106,7 +106,7 @@ def request(plural: str, operation: Any, **what: Any) -> AdmissionRequest:
     ],
     ids=[
         "creating is refused",
-        "updating is refused",
+        "updating is allowed",
         "deleting is allowed",
         "cluster-scoped kinds do not care",
         "a review does not tell whether the namespace exists",

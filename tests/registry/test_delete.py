@@ -211,6 +211,24 @@ async def test_a_namespace_with_a_metadata_finalizer_outlives_finalize(room: Roo
         await room.get("namespaces", "x")
 
 
+@pytest.mark.parametrize("method", ["update", "patch"])
+@in_room
+async def test_a_finalizer_is_removed_in_a_namespace_that_does_not_exist(room: Room, method: str) -> None:
+    namespace = await room.create("namespaces", {"metadata": {"name": "x"}})
+    await room.create("secrets", secret("a", metadata=HOLD), "x")
+    await room.storage.delete("/registry/namespaces/x", expected=namespace.revision)  # as a restore leaves it
+    await room.registry.reader.fresh()
+    assert not (await room.delete("secrets", "a", "x")).gone
+    if method == "update":
+        await room.update("secrets", secret("a"), "x")
+    else:
+        await room.patch("secrets", "a", {"metadata": {"finalizers": None}}, "x")
+    with pytest.raises(NotFoundError, match='secrets "a" not found'):
+        await room.get("secrets", "a", "x")
+    with pytest.raises(NotFoundError, match='namespaces "x" not found'):
+        await room.update("leases", {"metadata": {"name": "a"}}, "x")
+
+
 @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
 @in_room
 async def test_the_namespaces_every_cluster_needs_cannot_be_deleted(room: Room, name: str) -> None:

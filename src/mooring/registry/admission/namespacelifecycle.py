@@ -1,9 +1,11 @@
-"""NamespaceLifecycle: refuse writes into missing namespaces, and creations in terminating ones.
+"""NamespaceLifecycle: refuse creations in missing and in terminating namespaces.
 
 Rules kept here (docs/protocol/authorization.md#access-reviews, docs/protocol/errors.md, docs/protocol/namespaces.md):
 * default, kube-system and kube-public cannot be deleted: 403.
-* Writing into a missing namespace is 404 for the namespace. Creating in a terminating one is 403 with cause NamespaceTerminating.
-* Deleting is always possible. Access reviews, which are not stored, do not reveal whether a namespace exists.
+* Creating in a missing namespace is 404 for the namespace, and in a terminating one 403 with cause NamespaceTerminating.
+* Updating and deleting are always possible, as in Kubernetes 1.37: after a restore an object can be in a namespace that does not
+  exist, and its finalizers must be removable. An update that creates is a creation.
+* Access reviews, which are not stored, do not reveal whether a namespace exists.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ class NamespaceLifecycle:
                 raise request.forbidden("this namespace may not be deleted")
             return
         namespace = request.namespace
-        if not namespace or request.operation == "DELETE" or (request.kind.virtual and not request.subresource):
+        if not namespace or request.operation != "CREATE" or (request.kind.virtual and not request.subresource):
             return
         found = request.views["namespaces"].get(namespace)
         if found is None:
             raise NotFoundError.of("", "namespaces", namespace)
-        if request.operation == "CREATE" and (found.get("status") or {}).get("phase") == TERMINATING:
+        if (found.get("status") or {}).get("phase") == TERMINATING:
             error = request.forbidden(
                 f"unable to create new content in namespace {namespace} because it is being terminated"
             )
