@@ -46,7 +46,7 @@ class Cluster:
         self.renewals = 0
         """Leases that were written."""
         self.versions = 0
-        self.version = "v1.36.2+mooring-0"
+        self.version = "v1.37.1+mooring-0"
 
     def _called(self, what: str) -> None:
         self.calls.append(what)
@@ -100,7 +100,7 @@ class Cluster:
         return self.put(plural, old | {"metadata": metadata, "status": status})
 
 
-def beating(scenario: Any, *stored: tuple[str, Obj], version: str = "v1.36.2+mooring-0") -> None:
+def beating(scenario: Any, *stored: tuple[str, Obj], version: str = "v1.37.1+mooring-0") -> None:
     async def run() -> None:
         clock = ManualClock()
         cluster = Cluster(clock)

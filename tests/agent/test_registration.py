@@ -67,7 +67,7 @@ def test_a_fresh_node_is_one_of_any_program() -> None:
 
 @pytest.mark.parametrize(
     ("version", "expected"),
-    [("v1.36.2+mooring-0.5.0", READY), ("v1.36.2", TAINTED), ("v1.36.2+k3s1", TAINTED), (None, TAINTED)],
+    [("v1.37.1+mooring-0.5.0", READY), ("v1.36.2", TAINTED), ("v1.36.2+k3s1", TAINTED), (None, TAINTED)],
 )
 def test_the_default_depends_on_the_server(version: str | None, expected: str) -> None:
     class Server:

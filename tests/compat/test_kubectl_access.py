@@ -192,7 +192,7 @@ def test_discovery_and_explain(kubectl: Kubectl, namespace: str) -> None:
     assert "nodes" in kubectl.ok("api-resources", "--namespaced=false", "-o", "name").split()
     assert "rbac.authorization.k8s.io/v1" in kubectl.ok("api-versions").split()
     version = json.loads(kubectl.ok("version", "-o", "json"))
-    assert version["serverVersion"]["gitVersion"].startswith("v1.36.")
+    assert version["serverVersion"]["gitVersion"].startswith("v1.37.")
     assert kubectl.ok("get", "--raw", "/readyz") == "ok"
     secret = kubectl.ok("explain", "secret")
     assert "stringData\t<map[string]string>" in secret

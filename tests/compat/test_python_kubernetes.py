@@ -163,7 +163,7 @@ def test_tokens_and_reviews(api: Any, core: Any) -> None:
 
 @pytest.mark.shows("api-resources, api-versions, version")
 def test_discovery(api: Any, core: Any) -> None:
-    assert k8s.VersionApi(api).get_code().git_version.startswith("v1.36.")
+    assert k8s.VersionApi(api).get_code().git_version.startswith("v1.37.")
     assert "rbac.authorization.k8s.io" in [group.name for group in k8s.ApisApi(api).get_api_versions().groups]
     assert "secrets" in [item.name for item in core.get_api_resources().resources]
 

@@ -269,7 +269,7 @@ async def test_what_kubeadm_join_reads_is_there(room: Room) -> None:
     services = ip_network("192.0.2.128/25")
     await first_boot(room, service_cluster_ip_range=str(services)).run()
     for wanted in (
-        kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.36.2", services),
+        kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.37.1", services),
         kubeadmconfig.kubelet_config(services),
     ):
         found = await room.get("configmaps", wanted["metadata"]["name"], "kube-system")
@@ -284,6 +284,36 @@ async def test_kubeadm_config_follows_the_endpoint(room: Room) -> None:
     data = (await room.get("configmaps", "kubeadm-config", "kube-system")).obj["data"]
     assert yaml.safe_load(data["ClusterConfiguration"])["controlPlaneEndpoint"] == "192.0.2.2:6443"
     assert data["more"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("edit", "then"),
+    [
+        pytest.param("", "v1.37.1", id="follows"),
+        pytest.param("featureGates: {}\n", "v1.36.2", id="stays when it was edited"),
+    ],
+)
+def test_kubeadm_config_of_a_server_of_an_earlier_kubernetes(edit: str, then: str) -> None:
+    @in_empty_room
+    async def body(room: Room) -> None:
+        async def text() -> str:
+            found: str = (await room.get("configmaps", "kubeadm-config", "kube-system")).obj["data"][
+                "ClusterConfiguration"
+            ]
+            return found
+
+        with patch("mooring.plane.publishing.firstboot.KUBERNETES_VERSION", "v1.36.2"):
+            await first_boot(room).run()
+        written = await text()
+        assert yaml.safe_load(written)["kubernetesVersion"] == "v1.36.2"
+        await room.patch(
+            "configmaps", "kubeadm-config", {"data": {"ClusterConfiguration": written + edit}}, "kube-system"
+        )
+        await first_boot(room).run()
+        assert yaml.safe_load(await text())["kubernetesVersion"] == then
+        assert (await text()).endswith(edit)
+
+    body()
 
 
 @pytest.mark.parametrize(

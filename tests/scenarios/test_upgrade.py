@@ -69,6 +69,12 @@ def of_k3s(folder: Path, name: str) -> tuple[Path, Path]:
     return place / f"{name}.crt", place / f"{name}.key"
 
 
+async def described(client: ClusterClient) -> str:
+    """Return the description of the cluster for kubeadm."""
+    data = (await client.get("configmaps", "kubeadm-config", "kube-system"))["data"]
+    return str(data["ClusterConfiguration"])
+
+
 def test_a_directory_of_an_earlier_version_is_served_with_all_that_it_had(
     server: LiveServer, tmp_path: Path, mooring: CommandLine
 ) -> None:
@@ -85,6 +91,7 @@ def test_a_directory_of_an_earlier_version_is_served_with_all_that_it_had(
             "machine-3",
             "machine-4",
         ]
+        assert "kubernetesVersion: v1.37.1" in await described(client), "the earlier version wrote v1.36.2"
 
     server.run(read)
     assert "ERROR" not in server.log
@@ -112,8 +119,16 @@ def test_its_tokens_still_join_machines_and_the_second_start_changes_nothing(
     join("machine-5", "abcdef.0123456789abcdef")
     join("machine-6", "limitd.0123456789abcdef")
     before = (server.data_dir / "pki/ca.crt").read_bytes()
+
+    async def edit(client: ClusterClient) -> str:
+        text = (await described(client)).replace("v1.37.1", "v1.36.2")
+        await client.patch("configmaps", "kubeadm-config", {"data": {"ClusterConfiguration": text}}, "kube-system")
+        return text
+
+    edited = server.run(edit)
     server.restart()
     assert (server.data_dir / "pki/ca.crt").read_bytes() == before
+    assert server.run(described) == edited, "an administrator wrote it"
     for name in ("machine-1", "machine-5", "machine-6"):
         assert status(server, machine(tmp_path, name), "GET", f"/api/v1/nodes/{name}") == 200
     assert "ERROR" not in server.log

@@ -14,7 +14,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.trust import kubeadmconfig
 
 SERVICES = ip_network("10.96.0.0/12")
-OURS = kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.36.2", SERVICES)
+OURS = kubeadmconfig.kubeadm_config("192.0.2.1:6443", "v1.37.1", SERVICES)
 TEXT: str = OURS["data"]["ClusterConfiguration"]
 
 
@@ -29,7 +29,7 @@ def test_a_joiner_finds_the_cluster_s_configuration_where_kubeadm_keeps_it() -> 
     assert (configuration["apiVersion"], configuration["kind"]) == ("kubeadm.k8s.io/v1beta4", "ClusterConfiguration")
     assert configuration["clusterName"] == "kubernetes"
     assert configuration["controlPlaneEndpoint"] == "192.0.2.1:6443"
-    assert configuration["kubernetesVersion"] == "v1.36.2"
+    assert configuration["kubernetesVersion"] == "v1.37.1"
     assert configuration["networking"] == {"dnsDomain": "cluster.local", "serviceSubnet": "10.96.0.0/12"}
     assert configuration["encryptionAlgorithm"] == "ECDSA-P256"
 

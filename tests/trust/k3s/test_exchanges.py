@@ -603,7 +603,7 @@ def test_refused_credentials_are_tried_for_some_rounds_only() -> None:
 
 @pytest.mark.parametrize("code", [401, 403])
 def test_the_first_refusal_of_a_mooring_server_is_final(code: int) -> None:
-    version = status(200, b'{"gitVersion": "v1.36.2+mooring-1.0"}')
+    version = status(200, b'{"gitVersion": "v1.37.1+mooring-1.0"}')
     script = Script([status(code)], version=version)
     with pytest.raises(CredentialRefusedError, match="not for the network of this machine"):
         script.run(supervisor(polling=JOIN_POLLING).fetch_client_ca())
@@ -625,7 +625,7 @@ def test_the_first_refusal_with_an_audit_id_is_final_where_anonymous_requests_ar
     "version",
     [
         pytest.param(status(200, b'{"gitVersion": "v1.36.2+k3s1"}'), id="k3s"),
-        pytest.param(status(401, b'{"gitVersion": "v1.36.2+mooring-1.0"}'), id="a refusal"),
+        pytest.param(status(401, b'{"gitVersion": "v1.37.1+mooring-1.0"}'), id="a refusal"),
         pytest.param(status(200, b'{"gitVersion": 1}'), id="no text"),
         pytest.param(status(200, b"[]"), id="no object"),
         pytest.param(status(200, b"no JSON"), id="no JSON"),

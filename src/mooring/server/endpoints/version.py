@@ -13,7 +13,7 @@ from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import accepted
 from mooring.server.transport.http import Response
 
-KUBERNETES_MAJOR, KUBERNETES_MINOR, KUBERNETES_PATCH = "1", "36", "2"
+KUBERNETES_MAJOR, KUBERNETES_MINOR, KUBERNETES_PATCH = "1", "37", "1"
 KUBERNETES_VERSION = f"v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.{KUBERNETES_PATCH}"
 """Kubernetes release whose wire behaviour is served; kubectl and kubeadm compare their own version with it."""
 BUILD_DATE = "2026-01-01T00:00:00Z"
