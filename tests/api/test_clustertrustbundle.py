@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.api.certificates.clustertrustbundle import KIND, MAX_TRUST_BUNDLE
+from mooring.api.certificates.clustertrustbundle import KIND, KIND_V1, MAX_TRUST_BUNDLE
 from mooring.apimachinery.schema import Obj
 from tests.support.plans import NOW
 from tests.support.testca import ThrowawayCA
@@ -120,6 +120,13 @@ def test_an_update_keeps_the_signer_and_parses_a_bundle_only_when_it_changes() -
     assert update(FIRST, "example.com/b") == [
         'spec.signerName: Invalid value: "example.com/b": field is immutable',
     ]
+
+
+def test_the_versions_differ_in_their_name_only() -> None:
+    beta, v1 = ({"apiVersion": f"certificates.k8s.io/{version}", **bundle()} for version in ("v1beta1", "v1"))
+    assert (KIND_V1.to_storage(v1), KIND_V1.from_storage(beta)) == (beta, v1)
+    assert KIND_V1.validate is KIND.validate
+    assert [field.number for field in KIND_V1.resource.schema.fields] == [1, 2]
 
 
 def test_the_signer_is_printed_and_selectable() -> None:

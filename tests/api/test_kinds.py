@@ -88,7 +88,7 @@ def test_no_two_kinds_share_a_resource_or_a_storage_prefix() -> None:
 
 def test_an_alias_has_the_storage_prefix_of_its_stored_kind() -> None:
     aliases = [kind for kind in KINDS if kind.alias]
-    assert [kind.resource.group for kind in aliases] == ["events.k8s.io"]
+    assert [kind.resource.api_version for kind in aliases] == ["certificates.k8s.io/v1", "events.k8s.io/v1"]
     for kind in aliases:
         stored_kind = kind.storage_kind
         assert stored_kind.stored
@@ -370,6 +370,8 @@ NUMBERS = {
     "expirationSeconds8",
     "certificates.v1.CertificateSigningRequestStatus": "conditions1 certificate2",
     "certificates.v1.CertificateSigningRequestCondition": "type1 reason2 message3 lastUpdateTime4 lastTransitionTime5 status6",
+    **{f"certificates.{version}.ClusterTrustBundle": "metadata1 spec2" for version in ("v1", "v1beta1")},
+    **{f"certificates.{version}.ClusterTrustBundleSpec": "signerName1 trustBundle2" for version in ("v1", "v1beta1")},
     "rbac.v1.PolicyRule": "verbs1 apiGroups2 resources3 resourceNames4 nonResourceURLs5",
     "rbac.v1.Subject": "kind1 apiGroup2 name3 namespace4",
     "rbac.v1.RoleRef": "apiGroup1 kind2 name3",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -314,6 +315,14 @@ def test_of_the_entries_a_client_sends(sent: list[Obj] | None, subresource: str,
     assert list(thing.owners) == managers
 
 
+def test_entries_of_a_version_with_the_same_fields_are_kept() -> None:
+    old = config_map({"x": "1"}, managedFields=[entry(), entry(manager="q", apiVersion="v0")])
+    kept = entries_after_update(old, old, None, replace(author("b"), versions=("v1", "v2")))
+    assert [one["manager"] for one in kept] == ["s"], "v0 is none of them"
+    kept = entries_after_update(old, old, None, replace(author("b"), api_version="v2", versions=("v0", "v1", "v2")))
+    assert [(one["manager"], one["apiVersion"]) for one in kept] == [("q", "v0"), ("s", "v1")]
+
+
 def test_entries_of_one_manager_are_one() -> None:
     managed = parse_entries([entry(), entry(fieldsV1={"f:data": {"f:y": {}}})])
     assert managed is not None
@@ -351,6 +360,7 @@ def test_kubectl_does_not_conflict_with_its_own_annotation() -> None:
         pytest.param(config_map({"x": "0"}), id="when it was changed since"),
         pytest.param(config_map({}), id="when it did not say it"),
         pytest.param(config_map({"x": "1"}) | {"apiVersion": "v0"}, id="when it said it in another version"),
+        pytest.param(config_map({"x": "1"}) | {"apiVersion": ["v1"]}, id="when its version is no text"),
         pytest.param(config_map({"x": "1"}) | {"data": 1}, id="when what it said does not fit"),
         pytest.param("{", id="when what it said is no JSON"),
         pytest.param("[" * 5000, id="when what it said has no end"),

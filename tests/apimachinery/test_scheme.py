@@ -28,5 +28,10 @@ def test_another_kind(api_version: str, kind: str, message: str) -> None:
     assert unexpected_kind(api_version, kind, "", "ConfigMap") == message
 
 
+@pytest.mark.parametrize("given", ["certificates.k8s.io/v1", "certificates.k8s.io/v1beta1"])
+def test_versions_of_a_group_are_one_kind(given: str) -> None:
+    assert unexpected_kind(given, "ClusterTrustBundle", "certificates.k8s.io", "ClusterTrustBundle") == ""
+
+
 def test_events_of_both_groups_are_one_kind() -> None:
     assert unexpected_kind("v1", "Event", "events.k8s.io", "Event") == ""

@@ -286,7 +286,7 @@ OWN = {
     "system:controller:revocation-cleaner",
 }
 TRUST_BUNDLES = "  get,list,watch | certificates.k8s.io | clustertrustbundles"
-"""Rule of nodes, which kube-apiserver has with the feature gate ClusterTrustBundle."""
+"""Rule of nodes, which kube-apiserver 1.37 has, and 1.36 with the feature gate ClusterTrustBundle."""
 AGGREGATED = {"admin", "edit", "view"}
 """The aggregation controller fills their rules, from the roles that the table holds."""
 _PARTS = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")

@@ -189,6 +189,11 @@ def test_discovery_and_explain(kubectl: Kubectl, namespace: str) -> None:
         "false",
         "CertificateSigningRequest",
     ] in resources
+    assert ["clustertrustbundles", "certificates.k8s.io/v1", "false", "ClusterTrustBundle"] in resources
+    published = "clustertrustbundle.certificates.k8s.io/kubernetes.io:kube-apiserver-serving:"
+    for version in ("v1", "v1beta1"):
+        assert published in kubectl.ok("get", f"clustertrustbundles.{version}.certificates.k8s.io", "-o", "name")
+    assert published in kubectl.ok("get", "clustertrustbundles", "-o", "name")
     assert "nodes" in kubectl.ok("api-resources", "--namespaced=false", "-o", "name").split()
     assert "rbac.authorization.k8s.io/v1" in kubectl.ok("api-versions").split()
     version = json.loads(kubectl.ok("version", "-o", "json"))

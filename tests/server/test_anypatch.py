@@ -64,6 +64,7 @@ BODIES: dict[str, Obj] = {
     "certificaterevocations": {"spec": {"serialNumber": "1"}},
     "certificateauthorityrollovers": {"spec": {"phase": "TrustBoth"}},
     "clustertrustbundles": {"spec": {"trustBundle": ThrowawayCA().certificate_pem.decode()}},
+    "clustertrustbundles.certificates.k8s.io": {"spec": {"trustBundle": ThrowawayCA().certificate_pem.decode()}},
     "lineagerecords": {"spec": RECORD["spec"]},
     "csinodes": {"spec": {"drivers": [{"name": "d", "nodeID": "n"}]}},
     "certificatesigningrequests": {

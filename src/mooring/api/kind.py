@@ -149,6 +149,8 @@ class Alias:
     """Convert from the stored form to the form that clients see."""
     field_labels: Mapping[str, str] = field(default_factory=dict)
     """Field labels of the stored kind by the field labels that clients use."""
+    keeps_fields: bool = False
+    """The two forms have the same fields: managedFields name the version of each request, and those of either version are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,7 @@ _ROWS: tuple[Kind, ...] = (
     *tokenreview.KINDS,
     *accessreview.KINDS,
     certificatesigningrequest.KIND,
+    clustertrustbundle.KIND_V1,
     clustertrustbundle.KIND,
     lease.KIND,
     endpointslice.KIND,
@@ -104,3 +105,8 @@ _FORMS: dict[str, tuple[Kind, ...]] = {
 def forms(kind: Kind) -> tuple[Kind, ...]:
     """Return the kinds in whose form an object of a stored kind may be in storage: the kind itself, and others that it converts."""
     return _FORMS.get(kind.storage, (kind,))
+
+
+def versions_with_same_fields(kind: Kind) -> tuple[str, ...]:
+    """Return the apiVersions in which an object of a stored kind has the fields that it has in storage."""
+    return tuple(form.resource.api_version for form in forms(kind) if form.alias is None or form.alias.keeps_fields)

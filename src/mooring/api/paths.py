@@ -52,8 +52,6 @@ _KINDS: Mapping[tuple[str, str], Mapping[str, str]] = {
     },
     ("certificates.k8s.io", "v1"): {
         "certificatesigningrequests": "CertificateSigningRequest",
-    },
-    ("certificates.k8s.io", "v1beta1"): {
         "clustertrustbundles": "ClusterTrustBundle",
     },
     ("coordination.k8s.io", "v1"): {

@@ -1,4 +1,4 @@
-"""certificates.k8s.io/v1: CertificateSigningRequest, its validation, and its `/approval` and `/status` strategies.
+"""certificates.k8s.io: ClusterTrustBundle; CertificateSigningRequest, its validation, and its `/approval` and `/status` strategies.
 
 Controllers import `conditions`.
 """

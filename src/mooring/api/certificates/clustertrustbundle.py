@@ -1,6 +1,8 @@
-"""ClusterTrustBundle (certificates.k8s.io/v1beta1): trust anchors of a signer, or of nobody's; schema and validation.
+"""ClusterTrustBundle: trust anchors, of a signer or of none; its two versions, their conversion and the validation.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md#clustertrustbundle):
+* v1 and v1beta1 are served, and differ in their name only. Objects are stored as v1beta1, as in Kubernetes 1.37, so that a server
+  of 1.36 can read them. Objects in the form of v1, as a later server may store them, are read too.
 * The name of a bundle with a signer is the signer's, with `:` for `/`, then `:` and a DNS name. Without a signer it has no `:`.
 * `spec.trustBundle` has one CA certificate or more, at most 1 MiB, only CERTIFICATE blocks without headers, none twice. It is
   parsed again only when it changes.
@@ -9,11 +11,12 @@ Rules kept here (docs/protocol/certificate-signing-requests.md#clustertrustbundl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from mooring.api.certificates.validation import signer_name_errors
-from mooring.api.kind import Kind
+from mooring.api.kind import Alias, Kind
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_errors
@@ -24,7 +27,7 @@ from mooring.pki.errors import CertificateUnreadableError, PemError
 from mooring.pki.pem import CERTIFICATE, MAX_PEM_BYTES, blocks
 from mooring.pki.x509.certificate import Certificate
 
-API = "io.k8s.api.certificates.v1beta1."
+GROUP = "certificates.k8s.io"
 PLURAL = "clustertrustbundles"
 MAX_TRUST_BUNDLE = 1 << 20
 """Bytes of a bundle, as in Kubernetes."""
@@ -32,35 +35,37 @@ assert MAX_TRUST_BUNDLE <= MAX_PEM_BYTES  # else the reader of PEM would refuse 
 _BUNDLE = "spec.trustBundle"
 _OMITTED = "<value omitted>"
 
-SPEC = Message(
-    API + "ClusterTrustBundleSpec",
-    (
-        Field(
-            "signerName",
-            1,
-            Scalar.STRING,
-            "Signer whose trust anchors these are, such as example.com/web. Writing the bundle then needs the verb attest on the "
-            "signer. Cannot be changed.",
-        ),
-        Field(
-            "trustBundle",
-            2,
-            Scalar.STRING,
-            "CA certificates as PEM blocks, in any order, at most 1 MiB.",
-            required=True,
-        ),
-    ),
-    "The trust anchors, and the signer that they belong to.",
-)
 
-CLUSTER_TRUST_BUNDLE = Message(
-    API + "ClusterTrustBundle",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata; the name begins with that of the signer."),
-        Field("spec", 2, SPEC, "The trust anchors, and the signer that they belong to.", required=True),
-    ),
-    "Trust anchors that Pods and clients of the cluster may use, such as the CAs of a signer.",
-)
+def _schema(version: str) -> Message:
+    api = f"io.k8s.api.certificates.{version}."
+    spec = Message(
+        api + "ClusterTrustBundleSpec",
+        (
+            Field(
+                "signerName",
+                1,
+                Scalar.STRING,
+                "Signer whose trust anchors these are, such as example.com/web. Writing the bundle then needs the verb attest "
+                "on the signer. Cannot be changed.",
+            ),
+            Field(
+                "trustBundle",
+                2,
+                Scalar.STRING,
+                "CA certificates as PEM blocks, in any order, at most 1 MiB.",
+                required=True,
+            ),
+        ),
+        "The trust anchors, and the signer that they belong to.",
+    )
+    return Message(
+        api + "ClusterTrustBundle",
+        (
+            Field("metadata", 1, OBJECT_META, "Standard object metadata; the name begins with that of the signer."),
+            Field("spec", 2, spec, "The trust anchors, and the signer that they belong to.", required=True),
+        ),
+        "Trust anchors that Pods and clients of the cluster may use, such as the CAs of a signer.",
+    )
 
 
 def name_prefix(signer_name: str) -> str:
@@ -145,12 +150,12 @@ def _shown_signer(obj: Obj, now: datetime) -> str:
 
 KIND = Kind(
     resource=Resource(
-        group="certificates.k8s.io",
+        group=GROUP,
         version="v1beta1",
         kind="ClusterTrustBundle",
         plural=PLURAL,
         namespaced=False,
-        schema=CLUSTER_TRUST_BUNDLE,
+        schema=_schema("v1beta1"),
         columns=(NAME, Column("SignerName", _shown_signer, description="Signer whose trust anchors these are.")),
     ),
     storage="/registry/clustertrustbundles",
@@ -161,4 +166,27 @@ KIND = Kind(
     selectable_fields=lambda obj: {"spec.signerName": _signer_name(obj)},
     field_labels=("spec.signerName",),
     allow_unconditional_update=False,
+)
+"""The kind in the form in which it is stored."""
+
+
+def _in_version(api_version: str) -> Callable[[Obj], Obj]:
+    return lambda obj: {**obj, "apiVersion": api_version}
+
+
+KIND_V1 = replace(
+    KIND,
+    resource=replace(
+        KIND.resource,
+        version="v1",
+        schema=_schema("v1"),
+        stored_as=(GROUP, KIND.resource.version, KIND.resource.kind),
+    ),
+    alias=Alias(
+        of=KIND,
+        to_storage=_in_version(KIND.resource.api_version),
+        from_storage=_in_version(f"{GROUP}/v1"),
+        field_labels={label: label for label in KIND.field_labels},
+        keeps_fields=True,
+    ),
 )

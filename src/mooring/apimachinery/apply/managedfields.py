@@ -111,6 +111,12 @@ class Author:
     schema: Message
     subresource: str
     now: datetime
+    versions: tuple[str, ...] = ()
+    """apiVersions with the same fields as `api_version`."""
+
+    def has_fields_of(self, api_version: str) -> bool:
+        """Return True for a version whose fields have the names of this schema."""
+        return api_version == self.api_version or api_version in self.versions
 
     @property
     def time(self) -> str:
@@ -208,7 +214,7 @@ def _entries(obj: Obj) -> list[Obj]:
 
 
 def _served(managed: Managed, author: Author) -> Managed:
-    return {manager: owned for manager, owned in managed.items() if owned.api_version == author.api_version}
+    return {manager: owned for manager, owned in managed.items() if author.has_fields_of(owned.api_version)}
 
 
 def _updater(author: Author) -> FieldOwner:
@@ -332,7 +338,7 @@ def _last_applied(live: Obj, author: Author) -> tuple[FieldSet, FieldSet]:
     text = _annotation(live)
     try:
         config: Any = msgspec.json.decode(text) if text else None
-        if not isinstance(config, dict) or config.get("apiVersion") != author.api_version:
+        if not isinstance(config, dict) or not author.has_fields_of(config.get("apiVersion", "")):
             return {}, {}
         unmarshal(config, author.schema)
     except (ValueError, RecursionError, BadRequestError):

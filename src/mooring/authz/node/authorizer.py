@@ -11,7 +11,7 @@ Rules kept here (docs/protocol/node-authorization.md; reasons worded as kube-api
 5. Secrets and ConfigMaps: get, list and watch of one that a Pod on it refers to. Claims, volumes and attachments: get of the same;
    the status of a claim may be changed. Service accounts of its Pods: get, and create of their tokens.
 6. ResourceSlices: create; list, watch and deletecollection with the field selector `spec.nodeName=<itself>`.
-   PodCertificateRequests: nothing, because they are beta and off in Kubernetes 1.36.
+   PodCertificateRequests: nothing, because this server does not have them.
 7. Every other request follows the static rules of the ClusterRole `system:node`.
 8. A node whose membership has ended, or cannot be read, gets nothing, however it authenticated.
 9. The authorizer never denies.

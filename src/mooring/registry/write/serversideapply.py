@@ -10,13 +10,15 @@ Rules kept here:
   (docs/adr/0013). Until then a write costs two look-ups.
 * After an update, entries are computed from the object that is about to be stored, after strategy and admission: the manager of a
   write owns all changes that it caused.
-* Entries name fields and version of the form in which the object is stored, also when the request used another form.
+* Entries name the fields of the form in which the object is stored, also when the request used another form. They name the version
+  of the request if its fields are the same, otherwise that of the stored form.
 * A write that would change nothing but times changes nothing (docs/protocol/server-side-apply.md).
 """
 
 from __future__ import annotations
 
 from mooring.api.kind import Change, Kind
+from mooring.api.kinds import versions_with_same_fields
 from mooring.apimachinery.apply.applyconfiguration import drop_empty_zeros
 from mooring.apimachinery.apply.managedfields import (
     Author,
@@ -34,9 +36,10 @@ IN_PROCESS = "mooring"
 
 def author(kind: Kind, change: Change, options: WriteOptions, subresource: str) -> Author:
     """Return the author of a write, as the entries will name it."""
-    resource = kind.storage_kind.resource
-    name = options.field_manager or IN_PROCESS
-    return Author(name, resource.api_version, resource.schema, subresource, change.now)
+    resource, requested = kind.storage_kind.resource, kind.resource.api_version
+    name, versions = options.field_manager or IN_PROCESS, versions_with_same_fields(kind)
+    version = requested if requested in versions else resource.api_version
+    return Author(name, version, resource.schema, subresource, change.now, versions)
 
 
 def effective_configuration(kind: Kind, config: Obj, subresource: str) -> Obj:

@@ -1,9 +1,9 @@
-"""Static rules of kubelets: the ClusterRole `system:node` of Kubernetes 1.36.
+"""Static rules of kubelets: the ClusterRole `system:node` of Kubernetes 1.37.
 
 Rules kept here (docs/protocol/rbac.md#default-roles, docs/protocol/node-authorization.md#rights):
 * No subject is bound to the role by default. The Node authorizer grants these rules itself, except for the resources that it
   narrows to one node.
-* ClusterTrustBundles and PodCertificateRequests are absent, because both are beta and off in Kubernetes 1.36.
+* PodCertificateRequests are absent, because this server does not have them.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mooring.api.certificates.clustertrustbundle import PLURAL, name_prefix
+from mooring.api.certificates.clustertrustbundle import KIND, PLURAL, name_prefix
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
@@ -52,8 +52,8 @@ class TrustBundlePublisher:
         deletes = (Delete.of(PLURAL, one) for one in outdated)
         if found is None:
             created = {
-                "kind": "ClusterTrustBundle",
-                "apiVersion": "certificates.k8s.io/v1beta1",
+                "kind": KIND.resource.kind,
+                "apiVersion": KIND.resource.api_version,
                 "metadata": {"name": name},
                 "spec": {"signerName": SIGNER, "trustBundle": bundle},
             }
