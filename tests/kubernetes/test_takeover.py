@@ -34,9 +34,10 @@ FLAGS = (
 )
 RESOURCES = (
     "namespaces,configmaps,secrets,serviceaccounts,nodes,pods,podtemplates,services,endpoints,events,endpointslices,leases,roles,"
-    "rolebindings,clusterroles,clusterrolebindings,certificatesigningrequests,clustertrustbundles,csinodes,"
-    "networkpolicies,poddisruptionbudgets"
+    "rolebindings,clusterroles,clusterrolebindings,certificatesigningrequests,csinodes,networkpolicies,"
+    "poddisruptionbudgets,clustertrustbundles.v1beta1.certificates.k8s.io"
 )
+"""kube-apiserver 1.36 does not have ClusterTrustBundle v1, which kubectl prefers."""
 FOREIGN_RESOURCES = (
     "replicationcontrollers,persistentvolumes,persistentvolumeclaims,deployments,replicasets,daemonsets,statefulsets,jobs,cronjobs,"
     "ingresses,runtimeclasses,csidrivers,customresourcedefinitions"
