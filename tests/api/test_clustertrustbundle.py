@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.api.certificates.clustertrustbundle import KIND, KIND_V1, MAX_TRUST_BUNDLE
+from mooring.api.kinds import BY_PLURAL, by_resource, versions_with_same_fields
 from mooring.apimachinery.schema import Obj
 from tests.support.plans import NOW
 from tests.support.testca import ThrowawayCA
@@ -133,3 +134,16 @@ def test_the_signer_is_printed_and_selectable() -> None:
     signer_column = KIND.resource.columns[1]
     assert [signer_column.cell(one, NOW) for one in (bundle(), bundle(signer=SIGNER))] == ["<none>", SIGNER]
     assert KIND.selectable_fields(bundle(signer=SIGNER)) == {"spec.signerName": SIGNER}
+
+
+def test_the_kind_is_found_in_both_versions_and_stored_once() -> None:
+    assert by_resource("certificates.k8s.io", "v1", KIND.resource.plural) is KIND_V1
+    assert by_resource("certificates.k8s.io", "v1beta1", KIND.resource.plural) is KIND
+    assert BY_PLURAL[KIND.resource.plural] is KIND_V1.storage_kind is KIND
+
+
+def test_versions_with_the_same_fields() -> None:
+    assert set(versions_with_same_fields(KIND)) == set(versions_with_same_fields(KIND_V1)) == {
+        "certificates.k8s.io/v1", "certificates.k8s.io/v1beta1",
+    }  # fmt: skip
+    assert versions_with_same_fields(BY_PLURAL["events"]) == ("v1",), "the other group has other names"

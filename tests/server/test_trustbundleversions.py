@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from mooring.api.certificates.clustertrustbundle import KIND, KIND_V1
-from mooring.api.kinds import BY_PLURAL, by_resource, versions_with_same_fields
 from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.codec.protobuf.envelope import decode_envelope, encode_envelope, encode_object
 from mooring.apimachinery.metav1 import list_of
@@ -222,14 +221,3 @@ async def test_discovery_and_openapi_prefer_v1(server: Server) -> None:
     assert {f"io.k8s.api.certificates.{version}.ClusterTrustBundleList" for version in ("v1", "v1beta1")} <= set(
         definitions
     )
-
-
-def test_the_kind_is_found_in_both_versions_and_stored_once() -> None:
-    assert by_resource("certificates.k8s.io", "v1", KIND.resource.plural) is KIND_V1
-    assert by_resource("certificates.k8s.io", "v1beta1", KIND.resource.plural) is KIND
-    assert BY_PLURAL[KIND.resource.plural] is KIND_V1.storage_kind is KIND
-
-
-def test_versions_with_the_same_fields() -> None:
-    assert set(versions_with_same_fields(KIND)) == set(versions_with_same_fields(KIND_V1)) == set(VERSIONS.values())
-    assert versions_with_same_fields(BY_PLURAL["events"]) == ("v1",), "the other group has other names"
