@@ -178,7 +178,8 @@ PUBLIC_TEXT = keys.public_key_pem(KEY)  # what a confused verifier would take fo
         pytest.param(f"{segment({})}.{segment(b'x' * 255)}.x", "malformed", id="a payload that is not JSON"),
         pytest.param(f"{segment({})}.{segment(CLAIMS)}.x", BAD_ALG, id="no algorithm"),
         pytest.param(f"{segment({'alg': 'none'})}.{segment(CLAIMS)}.eA", BAD_ALG, id="algorithm none"),
-        pytest.param(f"{segment({'alg': 'none'})}.{segment(CLAIMS)}.", "malformed", id="algorithm none, no signature"),
+        pytest.param(f"{segment({'alg': 'none'})}.{segment(CLAIMS)}.", BAD_ALG, id="algorithm none, no signature"),
+        pytest.param(f"{segment({'alg': 'ES256'})}.{segment(CLAIMS)}.", "malformed", id="a signature that was cut off"),
         pytest.param(f"{segment({'alg': ['ES256']})}.{segment(CLAIMS)}.x", BAD_ALG, id="an algorithm that is a list"),
         pytest.param(
             f"{segment({'alg': 'ES256', 'kid': 7})}.{segment(CLAIMS)}.x", "malformed", id="a key id that is a number"

@@ -1,7 +1,7 @@
 """Compact JWTs read without verification: header, claims, claimed issuer, and the rules for the header (RFC 7515, RFC 7519).
 
 Rules kept here:
-* The size of a token is capped before anything is decoded.
+* The size of a token is capped before anything is decoded. An unsecured JWT (algorithm `none`, no signature) is refused here.
 * Nothing that `decode_unverified` or `claimed_issuer` returns is proved: it selects the issuer that verifies the token.
 * `claimed_issuer` also reads malformed tokens, so that a token that names an issuer known here is always judged by that issuer.
 * Absent and null members of a header are one, and so are an empty `kid` and an empty list `crit`, as in go-jose.
@@ -32,15 +32,20 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 def decode_unverified(
     token: str, max_header: int = MAX_HEADER_BYTES, max_token: int = MAX_TOKEN_BYTES
 ) -> tuple[dict[str, Any], Claims]:
-    """Return header and claims of a token, UNVERIFIED. Raises TokenRefusedError: malformed, too-large."""
+    """Return header and claims of a token, UNVERIFIED. Raises TokenRefusedError: malformed, too-large, unsupported-algorithm."""
     if len(token) > max_token:
         raise TokenRefusedError("too-large", f"the token is longer than {max_token} bytes")
     segments = token.split(".")
-    if len(segments) != 3 or not all(_SEGMENT.fullmatch(segment) for segment in segments):
+    is_unsigned = len(segments) == 3 and not segments[2]
+    if len(segments) != 3 or not all(_SEGMENT.fullmatch(segment) for segment in segments[: 2 if is_unsigned else 3]):
         raise TokenRefusedError("malformed", "not a token of three base64url segments")
     if len(segments[0]) > max_header:
         raise TokenRefusedError("too-large", f"the token's header is longer than {max_header} bytes")
-    return _decode_object(segments[0], "header"), _decode_object(segments[1], "payload")
+    header, claims = _decode_object(segments[0], "header"), _decode_object(segments[1], "payload")
+    if is_unsigned:
+        is_named = header.get("alg") == "none"  # an unsecured JWT (RFC 7519 6), and not one that was cut off
+        raise TokenRefusedError("unsupported-algorithm" if is_named else "malformed", "the token has no signature")
+    return header, claims
 
 
 def claimed_issuer(token: str) -> str:
