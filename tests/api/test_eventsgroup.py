@@ -181,6 +181,13 @@ def test_validation_on_create(event: Obj, errors: list[str]) -> None:
     assert sorted(create_errors(event)) == sorted(errors)
 
 
+def test_only_an_older_event_is_in_the_namespace_of_its_object() -> None:
+    assert create_errors(WHOLE, "elsewhere") == []
+    assert created(CORE, OLDER, namespace="elsewhere")[1] == [
+        'involvedObject.namespace: Invalid value: "default": does not match event.namespace'
+    ]
+
+
 def test_namespaces_of_events_about_cluster_scoped_objects() -> None:
     about_a_node = {**WHOLE, "regarding": {"kind": "Node", "name": "n"}}
     assert create_errors(about_a_node) == create_errors(about_a_node, "kube-system") == []

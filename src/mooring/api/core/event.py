@@ -1,8 +1,8 @@
 """Event of the core group: schema, strategy, validation, print columns.
 
 Rules kept here (docs/protocol/tables.md, docs/protocol/selectors.md, docs/protocol/objects.md#updates):
-* PUT of a missing Event creates it. An Event is in the namespace of the object it is about. Events about cluster-scoped objects
-  are in `default`, or with eventTime also in `kube-system`.
+* PUT of a missing Event creates it. An Event without eventTime is in the namespace of the object it is about. Events about
+  cluster-scoped objects are in `default`, or with eventTime also in `kube-system`.
 * Any name that is one path segment is allowed, and any finalizer, because Kubernetes validates Events of the core group by its
   oldest rules.
 * An Event with eventTime follows the rules of events.k8s.io: reporter, action and reason are required, and have length limits. The
@@ -99,11 +99,10 @@ def event_errors(obj: Obj, reporter_name: str) -> list[FieldError]:
         (obj.get("involvedObject") or {}).get("namespace", ""),
     )
     has_event_time = bool(obj.get("eventTime"))
-    matches = (
-        namespace == involved_namespace
-        if involved_namespace
-        else namespace in (("default", "kube-system") if has_event_time else ("default",))
-    )
+    if involved_namespace:
+        matches = has_event_time or namespace == involved_namespace
+    else:
+        matches = namespace in (("default", "kube-system") if has_event_time else ("default",))
     errors = (
         [] if matches else [invalid("involvedObject.namespace", involved_namespace, "does not match event.namespace")]
     )
