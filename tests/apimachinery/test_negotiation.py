@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mooring.apimachinery.negotiation import (
     AGGREGATED_PARAMETERS,
     JSON,
+    STREAMED,
     Representation,
     aggregated_discovery_type,
     negotiate,
@@ -110,23 +111,36 @@ def test_negotiation(accept: str, wanted: Representation) -> None:
     assert negotiate(accept) == wanted
 
 
+OFFERS = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+STREAMS = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+
+
 @pytest.mark.parametrize(
-    "accept",
+    ("accept", "is_named"),
     [
-        pytest.param("text/html", id="an unknown type"),
-        pytest.param("text/json", id="a known subtype of another type"),
-        pytest.param("application/json;as=Chair;v=v1;g=meta.k8s.io", id="only an unknown shape"),
-        pytest.param("application/json;q=0", id="everything refused"),
-        pytest.param("application/json;stream=list", id="a stream that nobody knows"),
-        pytest.param("junk", id="nothing that can be read"),
+        pytest.param("text/html", False, id="an unknown type"),
+        pytest.param("text/json", False, id="a known subtype of another type"),
+        pytest.param("application/*;as=Chair;v=v1;g=meta.k8s.io", False, id="a wildcard of subtypes"),
+        pytest.param("junk", False, id="nothing that can be read"),
+        pytest.param(";;;", False, id="nothing at all"),
+        pytest.param("application/json;as=Chair;v=v1;g=meta.k8s.io", True, id="only an unknown shape"),
+        pytest.param("text/html, */*;as=Chair;v=v1;g=meta.k8s.io", True, id="anything of an unknown shape"),
+        pytest.param("application/json;q=0", True, id="everything refused"),
+        pytest.param("application/json;stream=list", True, id="a stream that nobody knows"),
     ],
 )
-def test_not_acceptable_lists_the_offers(accept: str) -> None:
+def test_not_acceptable_lists_the_offers(accept: str, is_named: bool) -> None:
+    for is_listing, available in ((False, OFFERS), (True, f"{OFFERS}, {STREAMS}")):
+        with pytest.raises(NotAcceptableError) as caught:
+            negotiate(accept, is_listing=is_listing)
+        unnamed = f"406: Not Acceptable\n\nAvailable representations: {available}"
+        assert str(caught.value) == (f"only the following media types are accepted: {OFFERS}" if is_named else unnamed)
+
+
+def test_a_watch_lists_its_streams() -> None:
     with pytest.raises(NotAcceptableError) as caught:
-        negotiate(accept)
-    assert str(caught.value) == (
-        "only the following media types are accepted: application/json, application/yaml, " + PROTOBUF
-    )
+        negotiate("application/yaml", medias=STREAMED)
+    assert str(caught.value) == f"only the following media types are accepted: {STREAMS}"
 
 
 def test_an_endpoint_without_metadata_refuses_tables() -> None:

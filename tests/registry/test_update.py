@@ -136,7 +136,7 @@ async def test_a_put_about_another_uid_is_a_failed_precondition(room: Room, exis
         ({"name": ""}, "the name of the object (a based on URL) was undeterminable: name must be provided"),
         (
             {"name": "a", "namespace": "other"},
-            "the namespace of the object (other) does not match the namespace on the request (default)",
+            "the namespace of the provided object does not match the namespace sent on the request",
         ),
     ],
     ids=["another name is 400", "no name is 400", "another namespace is 400"],

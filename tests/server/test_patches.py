@@ -11,36 +11,72 @@ from tests.support.serverroom import Server, in_server
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 REPEATED = [
-    pytest.param("merge-patch", b'{"data":{"a":"1","a":"2"}}', "data.a", id="a merge patch"),
-    pytest.param("strategic-merge-patch", b'{"data":{"a":"1","a":"2"}}', "data.a", id="a strategic merge patch"),
+    pytest.param("merge-patch", b'{"data":{"a":"1","a":"2"}}', 'duplicate field "data.a"', id="a merge patch"),
     pytest.param(
-        "json-patch", b'[{"op":"add","path":"/data","value":{"a":"1","a":"2"}}]', "[0].value.a", id="a JSON patch"
+        "strategic-merge-patch",
+        b'{"data":{"a":"1","a":"2"}}',
+        'duplicate field "data.a"',
+        id="a strategic merge patch",
+    ),
+    pytest.param(
+        "json-patch",
+        b'[{"op":"add","path":"/data","value":{"a":"1","a":"2"}}]',
+        'json patch duplicate field "[0].value.a"',
+        id="a JSON patch",
     ),
 ]
 
 
-@pytest.mark.parametrize(("kind", "body", "path"), REPEATED)
+@pytest.mark.parametrize(("kind", "body", "warning"), REPEATED)
 @in_server
 async def test_a_repeated_key_is_warned_about_and_the_last_counts(
-    server: Server, kind: str, body: bytes, path: str
+    server: Server, kind: str, body: bytes, warning: str
 ) -> None:
     await server.post(MAPS, {"metadata": {"name": "a"}})
     answer = await server.call("PATCH", f"{MAPS}/a", body=body, content_type=f"application/{kind}+json")
     assert (answer.status, answer.obj["data"]) == (200, {"a": "2"})
-    assert answer.warnings == [f'299 - "duplicate field \\"{path}\\""']
+    escaped = warning.replace('"', '\\"')
+    assert answer.warnings == [f'299 - "{escaped}"']
 
 
-@pytest.mark.parametrize(("kind", "body", "path"), REPEATED)
+@pytest.mark.parametrize(("kind", "body", "warning"), REPEATED)
 @in_server
 async def test_a_repeated_key_is_invalid_when_the_client_is_strict(
-    server: Server, kind: str, body: bytes, path: str
+    server: Server, kind: str, body: bytes, warning: str
 ) -> None:
     await server.post(MAPS, {"metadata": {"name": "a"}})
     target = f"{MAPS}/a?fieldValidation=Strict"
     answer = await server.call("PATCH", target, body=body, content_type=f"application/{kind}+json")
     assert answer.status == 422
-    assert answer.message.endswith(f': strict decoding error: duplicate field "{path}"')
+    assert answer.message.endswith(f": strict decoding error: {warning}")
     assert "data" not in (await server.get(f"{MAPS}/a")).obj
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status", "message"),
+    [
+        pytest.param("merge-patch", b"null", 400, "Invalid JSON Patch", id="a merge patch of nothing"),
+        pytest.param("strategic-merge-patch", b"null", 200, "", id="a strategic merge patch of nothing"),
+        pytest.param(
+            "strategic-merge-patch", b'{"apiVersion":"xxx"}', 200, "", id="a version, which Go's converter passes over"
+        ),
+        pytest.param(
+            "merge-patch",
+            b'{"metadata":{"namespace":"other"}}',
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+            id="another namespace",
+        ),
+    ],
+)
+@in_server
+async def test_odd_patches_are_answered_in_kubernetes_words(
+    server: Server, kind: str, body: bytes, status: int, message: str
+) -> None:
+    await server.post(MAPS, {"metadata": {"name": "a"}, "data": {"b": "c"}})
+    answer = await server.call("PATCH", f"{MAPS}/a", body=body, content_type=f"application/{kind}+json")
+    assert (answer.status, answer.obj.get("message", "")) == (status, message)
+    assert (await server.get(f"{MAPS}/a")).obj["data"] == {"b": "c"}
 
 
 MISMATCH = '"(not shown)": json: cannot unmarshal number into Go struct field ConfigMap.data of type string'
@@ -57,6 +93,18 @@ MISMATCH = '"(not shown)": json: cannot unmarshal number into Go struct field Co
             id="a strategic merge patch",
         ),
         pytest.param("json-patch", [{"op": "add", "path": "/data", "value": {"a": 1}}], MISMATCH, id="a JSON patch"),
+        pytest.param(
+            "json-patch",
+            [{"op": "add", "path": "/apiVersion", "value": "xxx"}],
+            '"(not shown)": no kind "ConfigMap" is registered for version "xxx" in scheme "pkg/api/legacyscheme/scheme.go:30"',
+            id="an unknown version",
+        ),
+        pytest.param(
+            "merge-patch",
+            {"kind": "Secret"},
+            '"(not shown)": converting (v1.Secret) to (core.ConfigMap): unknown conversion',
+            id="another kind",
+        ),
     ],
 )
 @in_server

@@ -51,7 +51,16 @@ REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         pytest.param("POST", SECRETS, b"k8s\x00\xff\xff", {"content_type": KINDCAR}, 400, "", id="broken protobuf"),
         pytest.param("POST", SECRETS, b"a: [", {"content_type": "application/yaml"}, 400, "", id="broken YAML"),
         pytest.param("POST", SECRETS, b"{}", {"content_type": "text/plain"}, 415, "application/json", id="plain text"),
-        pytest.param("PATCH", f"{SECRETS}/a", b"{}", {}, 415, "merge-patch", id="a patch of no type"),
+        pytest.param("PATCH", f"{SECRETS}/a", b"{}", {}, 415, "415: Unsupported", id="a patch of no type"),
+        pytest.param(
+            "PATCH",
+            f"{SECRETS}/a",
+            b"{}",
+            {"content_type": "text/plain", "headers": [("Accept", "text/plain")]},
+            415,
+            "415: Unsupported Media Type",
+            id="a patch of no type before the type of its answer",
+        ),
         pytest.param(
             "PATCH",
             f"{SECRETS}/a",
@@ -352,6 +361,69 @@ async def test_one_object_in_every_representation(server: Server) -> None:
     rows = await server.get(target, headers=[("Accept", TABLE)])
     assert rows.obj["rows"][0]["cells"] == ["a", "Opaque", 1, "0s"]
     assert rows.headers["content-type"] == "application/json"
+
+
+PLAIN = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+STREAMS = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+PARTIAL_LIST = PARTIAL.replace("Metadata;", "MetadataList;")
+CONTINUED = (
+    'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when'
+)
+AVAILABLE = "406: Not Acceptable\n\nAvailable representations: "
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "accept", "message"),
+    [
+        pytest.param("GET", "/api", "text/html", AVAILABLE + PLAIN, id="a document of discovery"),
+        pytest.param("GET", f"{SECRETS}/none", "application/xml", AVAILABLE + PLAIN, id="an object, there or not"),
+        pytest.param("DELETE", f"{SECRETS}/none", "application/xml", AVAILABLE + PLAIN, id="a write"),
+        pytest.param("GET", SECRETS, "application/cbor", f"{AVAILABLE}{PLAIN}, {STREAMS}", id="a list"),
+        pytest.param("GET", f"{SECRETS}?watch=1", "text/*", f"{AVAILABLE}{PLAIN}, {STREAMS}", id="a watch"),
+        pytest.param(
+            "GET",
+            f"{SECRETS}?watch=1",
+            "application/json;as=Table;v=v1",
+            f"only the following media types are accepted: {PLAIN}",
+            id="a watch of an unknown shape",
+        ),
+        pytest.param(
+            "GET",
+            f"{SECRETS}?watch=1&fieldSelector=nosuch=1",
+            PARTIAL_LIST,
+            "field label not supported: nosuch",
+            id="a watch with a wrong selector",
+        ),
+        pytest.param(
+            "GET",
+            f"{SECRETS}?watch=1&fieldSelector=metadata.name=a&continue=x&resourceVersionMatch=",
+            PARTIAL_LIST,
+            f"{CONTINUED} continue is provided",
+            id="a watch with wrong options",
+        ),
+        pytest.param(
+            "GET",
+            SECRETS,
+            PARTIAL,
+            "you requested PartialObjectMetadata, but the requested object is a list (*core.SecretList)",
+            id="a list as an object",
+        ),
+        pytest.param(
+            "GET",
+            f"{SECRETS}/a",
+            PARTIAL_LIST,
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*core.Secret)",
+            id="an object as a list",
+        ),
+    ],
+)
+@in_server
+async def test_what_is_not_acceptable_is_refused_in_kubernetes_words(
+    server: Server, method: str, target: str, accept: str, message: str
+) -> None:
+    await server.create("secrets", secret("a"))
+    answer = await server.call(method, target, headers=[("Accept", accept)])
+    assert answer.message == message
 
 
 @in_server

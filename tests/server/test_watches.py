@@ -10,6 +10,7 @@ import functools
 from typing import Any
 
 import pytest
+import yaml
 
 from mooring.api.kind import Kind
 from mooring.api.kinds import KINDS
@@ -405,7 +406,8 @@ async def test_a_watch_has_no_yaml(server: Server) -> None:
     answer = await server.response("GET", target, headers=[("Accept", "application/yaml")])
     assert answer.status == 406
     assert isinstance(answer.body, bytes)
-    assert b"accepted: application/json, application/vnd.kubernetes.protobuf" in answer.body
+    types = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+    assert yaml.safe_load(answer.body)["message"] == f"only the following media types are accepted: {types}"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ Rules kept here:
 * No Accept header, and `*/*`, mean JSON. Clauses are tried by q-value, then named types before wildcards, then as written.
 * `as=Kind;v=version;g=group` requests another kind (Table, PartialObjectMetadata, …). A clause for a kind that is not offered is
   skipped and never answered with the object itself. Without any other clause the response is 406 with a list of the offers.
+* The words of a 406 are those of the part of kube-apiserver that refuses first: its router, where no clause names a media type of
+  the endpoint (a list offers the types of a watch too), and otherwise its handler.
 * A Table has no protobuf form, so its clause is skipped too, as in kube-apiserver. So is a clause with a stream other than `watch`.
   A watch has no YAML form.
 * The aggregated discovery document is selected when any clause names it, in any order of the clauses.
@@ -121,33 +123,42 @@ def _quality(text: str) -> float:
     return value if 0 <= value <= 1 else 1.0
 
 
-def not_acceptable(medias: tuple[Media, ...]) -> NotAcceptableError:
+def _not_acceptable(accept: str, medias: tuple[Media, ...], is_listing: bool) -> NotAcceptableError:
     """Return the 406 error that lists the offered types."""
-    listed = ", ".join(MEDIA_TYPES[media] for media in medias)
-    return NotAcceptableError(f"only the following media types are accepted: {listed}")
+    offered = [MEDIA_TYPES[media] for media in medias]
+    streamed = [f"{MEDIA_TYPES[media]};stream=watch" for media in STREAMED]
+    if medias == STREAMED:  # the list that a watch begins as has accepted the header
+        offered = streamed
+    elif {clause.partition(";")[0].strip() for clause in accept.split(",")}.isdisjoint(("*/*", *offered)):
+        available = ", ".join(offered + streamed if is_listing else offered)
+        return NotAcceptableError(f"406: Not Acceptable\n\nAvailable representations: {available}")
+    return NotAcceptableError(f"only the following media types are accepted: {', '.join(offered)}")
 
 
 def negotiate(
     accept: str,
     transforms: frozenset[str] = TRANSFORMS,
     medias: tuple[Media, ...] = tuple(MEDIA_TYPES),
+    *,
+    is_listing: bool = False,
 ) -> Representation:
     """Return the preferred representation of those offered. Raises NotAcceptableError.
 
     `transforms` are the kinds of meta.k8s.io that the endpoint offers, `medias` the encodings, the preferred one first.
+    `is_listing`: the endpoint lists, and also answers watches.
     """
-    return _negotiate(accept[:MAX_HEADER], transforms, medias)
+    return _negotiate(accept[:MAX_HEADER], transforms, medias, is_listing)
 
 
 @lru_cache(maxsize=_CACHE)
-def _negotiate(accept: str, transforms: frozenset[str], medias: tuple[Media, ...]) -> Representation:
+def _negotiate(accept: str, transforms: frozenset[str], medias: tuple[Media, ...], is_listing: bool) -> Representation:
     if not accept.strip():
         return Representation(medias[0])
     for clause in parse_accept(accept):
         for media in medias:
             if (accepted := _match(clause, media, transforms)) is not None:
                 return accepted
-    raise not_acceptable(medias)
+    raise _not_acceptable(accept, medias, is_listing)
 
 
 def _match(clause: Clause, media: Media, transforms: frozenset[str]) -> Representation | None:

@@ -211,6 +211,9 @@ def _list_errors(options: ListOptions) -> list[FieldError]:
 def _watch_errors(options: ListOptions) -> list[FieldError]:
     errors = []
     match, initial = options.match, options.send_initial_events is not None
+    if options.continue_token and not match and not initial and options.resource_version in ("", "0"):
+        # kube-apiserver has set the initial events and resourceVersionMatch of such a watch
+        errors.append(forbidden(_MATCH, f"{_MATCH} is forbidden when continue is provided"))
     if initial and match != NOT_OLDER_THAN:
         errors.append(forbidden(_MATCH, f"sendInitialEvents requires setting {_MATCH} to {NOT_OLDER_THAN}"))
     if match:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from mooring.errors import quoted
 
 _API_SCHEME = "pkg/api/legacyscheme/scheme.go:30"
-_OPTIONS_SCHEME = "pkg/apis/meta/internalversion/scheme/register.go:27"
+_OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 _OPTIONS = frozenset(f"{name}Options" for name in ("Create", "Delete", "Get", "List", "Patch", "Table", "Update")) | {
     "WatchEvent"
 }
@@ -74,13 +74,14 @@ def unexpected_kind(api_version: str, kind: str, wanted_group: str, wanted: str)
     if not _is_registered(api_version, kind):
         return _unregistered(api_version, kind, _API_SCHEME)
     group, _, version = api_version.rpartition("/")
-    internal = _internal_group(wanted_group, wanted)
-    if kind == wanted and _internal_group(group, kind) == internal:
+    internal = internal_group(wanted_group, wanted)
+    if kind == wanted and internal_group(group, kind) == internal:
         return ""
     return f"converting ({version}.{kind}) to ({internal}.{wanted}): unknown conversion"
 
 
-def _internal_group(group: str, kind: str) -> str:
+def internal_group(group: str, kind: str) -> str:
+    """Return the Go package of the internal type of a kind, as errors name it."""
     return _SHARED.get((group, kind)) or group.partition(".")[0] or "core"
 
 

@@ -153,6 +153,8 @@ def _decode(
             unknown = unmarshal(obj, schema)
     except BadRequestError as error:
         raise _UndecodableError(error.message, gvk) from None
+    ignored = set(duplicate_fields(unknown))  # an unknown field is reported once, however often it is there
+    duplicates = [text for text in duplicates if text not in ignored]
     return DecodedBody(_with_type_meta(obj, *gvk, schema), tuple(unknown), tuple(duplicates))
 
 
@@ -174,20 +176,31 @@ _NO_KIND = "couldn't get version/kind; json parse error"
 _TYPE_META = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 
 
+_TYPE_META_NAMES = {"apiversion": "apiVersion", "kind": "kind"}
+
+
 def _gvk_of(obj: Any, default_version: str, default_kind: str) -> tuple[str, str]:
-    """Return apiVersion and kind of a body, with the defaults for what the body leaves out."""
+    """Return apiVersion and kind of a body, with the defaults for what the body leaves out.
+
+    Go reads these two in any letter case, unlike every other field.
+    """
     if not isinstance(obj, dict):
         raise BadRequestError(f"{_NO_KIND}: {unmarshal_error(obj, _TYPE_META)}")
-    for name, value in obj.items():
-        if name in ("apiVersion", "kind") and value is not None and not isinstance(value, str):
+    found = {"apiVersion": "", "kind": ""}
+    for key, value in obj.items():
+        name = _TYPE_META_NAMES.get(key.lower())
+        if name is None or value is None:
+            continue
+        if not isinstance(value, str):
             json_type = JSON_TYPES.get(type(value), "number")
             raise BadRequestError(
                 f"{_NO_KIND}: json: cannot unmarshal {json_type} into Go struct field .{name} of type string"
             )
-    api_version = obj.get("apiVersion") or default_version
+        found[name] = value
+    api_version = found["apiVersion"] or default_version
     if api_version.count("/") > 1:
         raise BadRequestError(f"unexpected GroupVersion string: {api_version[:MAX_GVK]}")
-    return api_version[:MAX_GVK], (obj.get("kind") or default_kind)[:MAX_GVK]
+    return api_version[:MAX_GVK], (found["kind"] or default_kind)[:MAX_GVK]
 
 
 def _summary(body: bytes, kind: str) -> str:

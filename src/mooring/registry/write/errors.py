@@ -47,16 +47,13 @@ def check_size(value: bytes) -> bytes:
 def check_place(kind: Kind, obj: Obj, namespace: str, name: str) -> None:
     """Raise BadRequestError unless name and namespace of the object are those of the URL."""
     metadata = obj.setdefault("metadata", {})
+    if kind.resource.namespaced and metadata.get("namespace", namespace) not in ("", namespace):
+        raise BadRequestError("the namespace of the provided object does not match the namespace sent on the request")
     given = metadata.get("name")
     if not given:
         raise BadRequestError(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if given != name:
         raise BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({name})")
-    inside = metadata.get("namespace")
-    if kind.resource.namespaced and inside and inside != namespace:
-        raise BadRequestError(
-            f"the namespace of the object ({inside}) does not match the namespace on the request ({namespace})"
-        )
 
 
 def check_known(kind: Kind, old: Stored) -> None:

@@ -46,6 +46,7 @@ from mooring.apimachinery.patch.json import work_size as patch_work_size
 from mooring.apimachinery.patch.merge import merge_patch
 from mooring.apimachinery.patch.strategic import strategic_merge_patch
 from mooring.apimachinery.schema import Message, Obj
+from mooring.apimachinery.scheme import unexpected_kind
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.apimachinery.status import success_status
 from mooring.authz.attributes import Attributes
@@ -100,7 +101,6 @@ _VERB_METHODS = {
 }
 
 
-_READS = ("get", "list", "watch")
 _NAMED = ("get", "update", "patch", "delete")
 
 
@@ -128,8 +128,6 @@ class Resources:
     async def handle(self, context: RequestContext, kind: Kind) -> Response:
         """Answer one request for `kind` or one of its stored subresources. Raises ApiError."""
         info = context.info
-        if kind.deprecation_warning:
-            context.warnings.append(kind.deprecation_warning)
         allowed = kind.resource.verbs
         if info.subresource:
             allowed = next((sub.verbs for sub in kind.resource.subresources if sub.name == info.subresource), ())
@@ -142,10 +140,13 @@ class Resources:
             raise MethodNotAllowedError()
         if kind.resource.namespaced and not info.namespace and info.verb not in ("list", "watch"):
             raise MethodNotAllowedError()
+        if kind.deprecation_warning:
+            context.warnings.append(kind.deprecation_warning)
         if is_refused:
             return await self._refuse_write(context, kind)
-        if info.verb not in _READS:
-            accepted(context.request, TRANSFORMS)  # 406 must come before a write
+        if info.verb == "patch":
+            _patch_media(context.request)
+        accepted(context.request, TRANSFORMS, is_listing=info.verb in ("list", "watch"))  # 406 must come before a write
         return await self._verbs[info.verb](context, kind)
 
     async def _refuse_write(self, context: RequestContext, kind: Kind) -> Response:
@@ -263,7 +264,10 @@ class Resources:
                     unknown = sorted(unmarshal(new, kind.resource.schema, converted=media == STRATEGIC_PATCH))
             except BadRequestError as error:
                 raise invalid_result(patch, error.message) from None
-            found = [*duplicate_fields(duplicates), *unknown_fields(unknown)]
+            of_patch = duplicate_fields(duplicates)
+            if media == JSON_PATCH:
+                of_patch = [f"json patch {text}" for text in of_patch]
+            found = [*of_patch, *unknown_fields(unknown)]
             context.warnings[:] = [
                 *before,
                 *warn_or_refuse(
@@ -276,6 +280,8 @@ class Resources:
                 raise BadRequestError(
                     f"the name of the object ({info.name} based on URL) was undeterminable: name must be provided"
                 )
+            if media != STRATEGIC_PATCH and (problem := _kind_problem(kind, new)):
+                raise invalid_result(patch, problem)
             return kind.to_storage(new)
 
         size = (
@@ -396,7 +402,7 @@ class Resources:
         def respond() -> Response:
             return stored_response(request, served(kind, stored), context.received, status)
 
-        if len(stored.raw) <= LONG_BYTES or (kind.alias is None and sends_stored_bytes(request)):
+        if len(stored.raw) <= LONG_BYTES or (kind.alias is None and sends_stored_bytes(request, kind.resource)):
             return respond()
         return await self._registry.long_work.run(len(stored.raw), context.user.username, respond)
 
@@ -471,19 +477,27 @@ def _decode_patch(media: str, body: bytes) -> tuple[Any, list[str]] | BadRequest
         patch, duplicates = decode_json(body), duplicate_keys(body)
     except BadRequestError as error:
         return BadRequestError(prefix + error.message)
+    if patch is None:  # Go reads null as an empty patch, which its merge patch refuses
+        return BadRequestError("Invalid JSON Patch") if media == MERGE_PATCH else ({}, [])
     if media != JSON_PATCH and not isinstance(patch, dict):
         return BadRequestError(f"{prefix}{unmarshal_error(patch, 'map[string]interface {}')}")
     return patch, duplicates
+
+
+def _kind_problem(kind: Kind, new: Obj) -> str:
+    """Return why the result of a patch cannot be read as an object of `kind`; "" when it can."""
+    resource = kind.resource
+    given = (new.get("apiVersion", ""), new.get("kind") or resource.kind)
+    if given == (resource.api_version, resource.kind):
+        return ""
+    return unexpected_kind(*given, resource.group, resource.kind)
 
 
 def _patch_media(request: Request) -> str:
     """Return the media type of a patch. Raises UnsupportedMediaTypeError."""
     media = request.header(b"content-type").partition(";")[0].strip().lower()
     if media not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH):
-        raise UnsupportedMediaTypeError(
-            "the body of the request was in an unknown format - accepted media types include: "
-            f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}, {APPLY_PATCH}"
-        )
+        raise UnsupportedMediaTypeError("415: Unsupported Media Type")  # as kube-apiserver's router says it
     return media
 
 

@@ -24,9 +24,11 @@ from mooring.registry.cache.stored import Stored, encoded
 
 def stored_selectors(kind: Kind, options: ListOptions) -> ListOptions:
     """Return the options with the field labels of the stored kind. Raises BadRequestError for a label that `kind` does not have."""
-    if kind.alias is None or options.field_selector.empty:
+    if options.field_selector.empty:
         return options
     check_field_labels(options.field_selector, (NAME, NAMESPACE, *kind.field_labels), kind.resource.plural)
+    if kind.alias is None:
+        return options
     return replace(options, field_selector=options.field_selector.renamed(kind.alias.field_labels))
 
 

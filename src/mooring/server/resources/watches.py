@@ -114,6 +114,7 @@ class Watches:
         self, request: Request, kind: Kind, namespace: str, options: ListOptions, username: str
     ) -> Response:
         """Return the reply to a watch of a user. Raises ApiError for errors known before the first event."""
+        options = stored_selectors(kind, options)
         answer = accepted(request, _TRANSFORMS, STREAMED)
         encode = _encoder(answer, kind, request, self._clock.now)
         if is_websocket(request) and (refused := handshake_error(request)) is not None:
@@ -136,7 +137,7 @@ class Watches:
 
         release = self._reserve(caller_of(username), options)
         try:
-            watch = await self._registry.reader.watch(kind, namespace, stored_selectors(kind, options), deliver)
+            watch = await self._registry.reader.watch(kind, namespace, options, deliver)
         except BaseException as error:
             release()
             if isinstance(error, ExpiredError):

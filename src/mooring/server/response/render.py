@@ -33,6 +33,7 @@ from mooring.apimachinery.negotiation import (
 )
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Message, Obj
+from mooring.apimachinery.scheme import internal_group
 from mooring.apimachinery.status import status_of
 from mooring.apimachinery.table import Include, parse_include, partial_metadata, table
 from mooring.errors import ApiError, MooringError, NotAcceptableError
@@ -46,15 +47,19 @@ _LIST_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadata"}
 
 
 def accepted(
-    request: Request, transforms: frozenset[str] = frozenset(), medias: tuple[Media, ...] = tuple(MEDIA_TYPES)
+    request: Request,
+    transforms: frozenset[str] = frozenset(),
+    medias: tuple[Media, ...] = tuple(MEDIA_TYPES),
+    *,
+    is_listing: bool = False,
 ) -> Representation:
     """Return the representation of the reply. Raises NotAcceptableError (406)."""
-    return _accepted(request.header(b"accept")[:MAX_HEADER], transforms, medias)
+    return _accepted(request.header(b"accept")[:MAX_HEADER], transforms, medias, is_listing)
 
 
 @lru_cache(maxsize=512)
-def _accepted(header: str, transforms: frozenset[str], medias: tuple[Media, ...]) -> Representation:
-    best = negotiate(header, transforms, medias)
+def _accepted(header: str, transforms: frozenset[str], medias: tuple[Media, ...], is_listing: bool) -> Representation:
+    best = negotiate(header, transforms, medias, is_listing=is_listing)
     if best.media != "protobuf" or best.as_kind:
         return best
     try:
@@ -78,16 +83,30 @@ def is_pretty(request: Request) -> bool:
     )
 
 
-def sends_stored_bytes(request: Request) -> bool:
+def _accepted_as(request: Request, transforms: frozenset[str], shown: str) -> Representation:
+    """Return the representation of a reply that is `shown`. Raises NotAcceptableError (406)."""
+    try:
+        return accepted(request, transforms)
+    except NotAcceptableError:
+        wanted = accepted(request, TRANSFORMS)
+        raise NotAcceptableError(f"you requested {wanted.as_kind}, but the requested object is {shown}") from None
+
+
+def _accepted_for_object(request: Request, resource: Resource) -> Representation:
+    internal = f"*{internal_group(resource.group, resource.kind)}.{resource.kind}"
+    return _accepted_as(request, _OBJECT_TRANSFORMS, f"not a list ({internal})")
+
+
+def sends_stored_bytes(request: Request, resource: Resource) -> bool:
     """Return True when one object is sent as stored. Raises NotAcceptableError (406)."""
-    answer = accepted(request, _OBJECT_TRANSFORMS)
+    answer = _accepted_for_object(request, resource)
     return answer.media == "json" and not answer.as_kind
 
 
 def stored_response(request: Request, stored: Stored, now: datetime, status: int = 200) -> Response:
     """Return the reply with one stored object. Raises NotAcceptableError (406)."""
-    answer = accepted(request, _OBJECT_TRANSFORMS)
     resource = stored.kind.resource
+    answer = _accepted_for_object(request, resource)
     if answer.as_kind == "Table":
         obj = table(resource, [stored.obj], now, included(request), api_version=answer.as_api_version)
         return _plain(request, answer, obj, status)
@@ -116,7 +135,8 @@ async def list_response(
     compute: lists.Compute,
 ) -> Response:
     """Return the reply with a list. `compute` runs large computations beside the event loop. Raises NotAcceptableError (406)."""
-    answer = accepted(request, _LIST_TRANSFORMS)
+    internal = f"*{internal_group(resource.group, resource.kind)}.{resource.kind}List"
+    answer = _accepted_as(request, _LIST_TRANSFORMS, f"a list ({internal})")
     version, media = answer.as_api_version, answer.media
     if answer.as_kind == "Table":
         form = lists.as_table(resource, metadata, now, included(request), version, media)
