@@ -413,6 +413,15 @@ CERTIFICATE_PATH = "status.certificate"
         ),
         pytest.param(
             stored(APPROVED, certificate=CERTIFICATE),
+            {"conditions": [APPROVED], "certificate": b64(b"a")},
+            [
+                f'{CERTIFICATE_PATH}: Invalid value: "<certificate data>": must contain at least one CERTIFICATE PEM block',
+                f"{CERTIFICATE_PATH}: Forbidden: updates may not modify existing certificate content",
+            ],
+            id="also for what is no certificate",
+        ),
+        pytest.param(
+            stored(APPROVED, certificate=CERTIFICATE),
             {"conditions": [APPROVED]},
             [f"{CERTIFICATE_PATH}: Forbidden: updates may not modify existing certificate content"],
             id="and does not go away",
@@ -436,7 +445,7 @@ CERTIFICATE_PATH = "status.certificate"
             {"conditions": [APPROVED], "certificate": b64(certificate() + pem("CERTIFICATE REQUEST", _DER))},
             [
                 f'{CERTIFICATE_PATH}: Invalid value: "<certificate data>": '
-                "only CERTIFICATE PEM blocks are allowed, found CERTIFICATE REQUEST"
+                'only CERTIFICATE PEM blocks are allowed, found "CERTIFICATE REQUEST"'
             ],
             id="and only certificates",
         ),

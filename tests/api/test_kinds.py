@@ -13,6 +13,7 @@ from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS, READ_ONLY, RESOURCES, by_resource
 from mooring.api.mooring.group import GROUP
 from mooring.api.readonly import READ_VERBS
+from mooring.apimachinery.codec.gotypes import EMBEDDED
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar, Type
 from tests.support.podnumbers import POD_NUMBERS
@@ -326,6 +327,11 @@ def test_every_message_is_documented_and_numbered(message: Message) -> None:
     for field in message.fields:
         assert field.number > 0, field.name
         assert field.doc.endswith("."), f"{message.name}.{field.name} has no sentence"
+
+
+def test_every_embedded_struct_has_a_name() -> None:
+    owners = {message.name.rpartition(".")[2] for message in ALL_MESSAGES.values() if message.embedded}
+    assert owners == EMBEDDED.keys()
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=ids)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mooring.api.core.addresses import NOT_A_RANGE
 from mooring.api.kinds import BY_PLURAL
 from tests.support.changes import NOW, created, updated
 from tests.support.compared import Compared, many
@@ -118,8 +119,8 @@ QUALIFIED = "name part must be non-empty"
         pytest.param(
             {"spec": {"podCIDRs": ["10.0.0.0", "x/24"]}},
             [
-                'spec.podCIDRs[0]: Invalid value: "10.0.0.0": must be valid CIDR',
-                'spec.podCIDRs[1]: Invalid value: "x/24": must be valid CIDR',
+                f'spec.podCIDRs[0]: Invalid value: "10.0.0.0": {NOT_A_RANGE}',
+                f'spec.podCIDRs[1]: Invalid value: "x/24": {NOT_A_RANGE}',
             ],
             id="ranges are ranges",
         ),

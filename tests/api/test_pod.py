@@ -19,8 +19,9 @@ from mooring.apimachinery.codec.protobuf.encode import encode_message
 from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.patch.strategic import strategic_merge_patch
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Scalar, Type
-from mooring.errors import InvalidError
-from tests.support.changes import created, updated
+from mooring.clock import rfc3339
+from mooring.errors import BadRequestError, InvalidError
+from tests.support.changes import NOW, created, updated
 from tests.support.shapes import objects
 
 POD = BY_PLURAL["pods"]
@@ -253,6 +254,30 @@ def test_the_service_account_has_two_names(given: Obj) -> None:
     assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("a", "a")
 
 
+def test_a_container_without_an_image_is_not_latest() -> None:
+    assert not is_latest("")
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"volumes": [{"emptyDir": []}]}, "Volume.spec.volumes.VolumeSource.emptyDir of type v1.EmptyDirVolumeSource"),
+        (
+            {"containers": [{"livenessProbe": {"httpGet": {"path": []}}}]},
+            "HTTPGetAction.spec.containers.livenessProbe.ProbeHandler.httpGet.path of type string",
+        ),
+        (
+            {"ephemeralContainers": [{"image": []}]},
+            "EphemeralContainer.spec.ephemeralContainers.EphemeralContainerCommon.image of type string",
+        ),
+    ],
+)
+def test_errors_name_the_structs_that_go_embeds(spec: Obj, field: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        unmarshal({"spec": spec}, POD.resource.schema)
+    assert caught.value.message == f"json: cannot unmarshal array into Go struct field {field}"
+
+
 def test_with_host_network_the_host_port_is_the_container_port() -> None:
     container = C | {"ports": [{"containerPort": 80}, {"containerPort": 81, "hostPort": 81}]}
     ports = spec_of({"hostNetwork": True, "containers": [container]})["containers"][0]["ports"]
@@ -268,8 +293,9 @@ def test_the_server_sets_the_status_of_a_new_pod() -> None:
     assert errors == []
     assert obj["status"]["phase"] == "Pending"
     assert "podIP" not in obj["status"]
-    assert [(one["type"], one["status"], one["reason"]) for one in obj["status"]["conditions"]] == [
-        ("PodScheduled", "False", "SchedulingGated")
+    names = ("type", "status", "reason", "lastTransitionTime")
+    assert [tuple(one[name] for name in names) for one in obj["status"]["conditions"]] == [
+        ("PodScheduled", "False", "SchedulingGated", rfc3339(NOW))
     ]
 
 

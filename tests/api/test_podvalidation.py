@@ -53,6 +53,32 @@ NO_SYSCTL = (
             ],
         ),
         (
+            {
+                "containers": [
+                    C
+                    | {
+                        "env": [
+                            {"name": "E", "valueFrom": {}},
+                            {"name": "F", "valueFrom": {"secretKeyRef": {"name": "s"}}},
+                            {"name": "G", "valueFrom": {"secretKeyRef": {"name": "x" * 254, "key": "%"}}},
+                            {"name": "H", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}, "fieldRef": {}}},
+                        ]
+                    }
+                ]
+            },
+            [
+                'spec.containers[0].env[0].valueFrom: Invalid value: "": must specify one of: `fieldRef`, `resourceFieldRef`, '
+                "`configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+                "spec.containers[0].env[1].valueFrom.secretKeyRef.key: Required value",
+                f'spec.containers[0].env[2].valueFrom.secretKeyRef.name: Invalid value: "{"x" * 254}": must be no more than '
+                "253 characters",
+                'spec.containers[0].env[2].valueFrom.secretKeyRef.key: Invalid value: "%": a valid config key must consist of '
+                "alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for "
+                "validation is '[-._a-zA-Z0-9]+')",
+                'spec.containers[0].env[3].valueFrom: Invalid value: "": may not have more than one field specified at a time',
+            ],
+        ),
+        (
             {"containers": [C | {"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2", "memory": "-1"}}}]},
             [
                 'spec.containers[0].resources.requests[memory]: Invalid value: "-1": must be greater than or equal to 0',
@@ -123,6 +149,7 @@ NO_SYSCTL = (
         "images have no spaces around",
         "choices are known",
         "a variable has a name and one value",
+        "the value of a variable has one source, with its name and key",
         "requests are not above limits, and nothing is negative",
         "ports are in range",
         "ports are not taken twice",

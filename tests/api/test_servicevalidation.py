@@ -183,6 +183,11 @@ RULES: list[tuple[str, Obj, list[str]]] = [
         ['spec.clusterIPs: Invalid value: ["10.96.0.8"]: first value must match `clusterIP`'],
     ),
     (
+        "the list alone",
+        {"clusterIPs": ["None"]},
+        ['spec.clusterIPs: Invalid value: ["None"]: must be empty when `clusterIP` is not specified'],
+    ),
+    (
         "an address is one",
         {"clusterIP": "x"},
         ['spec.clusterIPs[0]: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)'],

@@ -150,20 +150,16 @@ def test_other_spellings_are_read(schema: Message, wire: str, obj: Obj) -> None:
 @pytest.mark.parametrize(
     ("schema", "wire", "why"),
     [
-        pytest.param(_of(Scalar.STRING), "0a", "unexpected end of data", id="a tag alone"),
-        pytest.param(_of(Scalar.STRING), "0a 05 61", "unexpected end of data", id="a length beyond the end"),
-        pytest.param(_of(Scalar.STRING), "0a ff ff ff ff ff ff ff ff 7f", "unexpected end of data", id="a huge length"),
-        pytest.param(
-            _of(Scalar.STRING), "12 ff ff ff ff 0f", "unexpected end of data", id="a huge length of an unknown field"
-        ),
-        pytest.param(_of(Scalar.INT64), "08 80", "unexpected end of data", id="half a varint"),
+        pytest.param(_of(Scalar.STRING), "0a", "unexpected EOF", id="a tag alone"),
+        pytest.param(_of(Scalar.STRING), "0a 05 61", "unexpected EOF", id="a length beyond the end"),
+        pytest.param(_of(Scalar.STRING), "0a ff ff ff ff ff ff ff ff 7f", "unexpected EOF", id="a huge length"),
+        pytest.param(_of(Scalar.STRING), "12 ff ff ff ff 0f", "unexpected EOF", id="a huge length of an unknown field"),
+        pytest.param(_of(Scalar.INT64), "08 80", "unexpected EOF", id="half a varint"),
         pytest.param(_of(Scalar.INT64), "08" + " ff" * 11, "integer overflow", id="an endless varint"),
-        pytest.param(_of(Scalar.DOUBLE), "09 00 00", "unexpected end of data", id="half a double"),
-        pytest.param(_of(Scalar.DOUBLE), "15 00 00", "unexpected end of data", id="half of an unknown fixed32"),
+        pytest.param(_of(Scalar.DOUBLE), "09 00 00", "unexpected EOF", id="half a double"),
+        pytest.param(_of(Scalar.DOUBLE), "15 00 00", "unexpected EOF", id="half of an unknown fixed32"),
         pytest.param(_of(Scalar.DOUBLE), "09 00 00 00 00 00 00 f0 7f", "v: number out of range", id="infinity"),
-        pytest.param(
-            _of(ListOf(Scalar.DOUBLE)), "0a 03 00 00 00", "v: unexpected end of data", id="packed doubles cut short"
-        ),
+        pytest.param(_of(ListOf(Scalar.DOUBLE)), "0a 03 00 00 00", "v: unexpected EOF", id="packed doubles cut short"),
         pytest.param(_of(Scalar.STRING), "0b", "illegal wire type 3", id="a group"),
         pytest.param(_of(Scalar.STRING), "0e", "illegal wire type 6", id="no such wire type"),
         pytest.param(_of(Scalar.STRING), "00 00", "illegal tag 0", id="field number 0"),
@@ -328,13 +324,11 @@ def test_envelopes_are_read(wire: str, wanted: tuple[str, str, bytes]) -> None:
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
             id="JSON",
         ),
-        pytest.param(MAGIC + b"\x0a\x05", "protobuf: envelope: unexpected end of data", id="truncated"),
-        pytest.param(MAGIC + b"\x10\x05", "protobuf: envelope: wrong wire type 0", id="a number for the message"),
-        pytest.param(MAGIC + b"\x0a\x02\x08\x01", "protobuf: envelope: wrong wire type 0", id="a number for a version"),
-        pytest.param(MAGIC + b"\x0a\x03\x12\x01\xff", "protobuf: envelope: invalid UTF-8", id="a kind that is no text"),
-        pytest.param(
-            MAGIC + b"\x1a\x04gzip", "protobuf: envelope: a content encoding is not supported", id="compressed"
-        ),
+        pytest.param(MAGIC + b"\x0a\x05", "unexpected EOF", id="truncated"),
+        pytest.param(MAGIC + b"\x10\x05", "wrong wire type 0", id="a number for the message"),
+        pytest.param(MAGIC + b"\x0a\x02\x08\x01", "wrong wire type 0", id="a number for a version"),
+        pytest.param(MAGIC + b"\x0a\x03\x12\x01\xff", "invalid UTF-8", id="a kind that is no text"),
+        pytest.param(MAGIC + b"\x1a\x04gzip", "a content encoding is not supported", id="compressed"),
     ],
 )
 def test_bad_envelopes_are_refused(body: bytes, message: str) -> None:

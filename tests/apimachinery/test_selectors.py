@@ -78,21 +78,23 @@ def test_a_label_selector_is_read_and_written_canonically(text: str, canonical: 
         ("!!a", "unable to parse requirement: found '!', expected: identifier"),
         ("a=(b)", "unable to parse requirement: found '(', expected: identifier"),
         ("a===b", "unable to parse requirement: found '=', expected: identifier"),
-        ("a in b", "unable to parse requirement: found 'b', expected: '('"),
-        ("a in (b", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
-        ("a in (b c)", "unable to parse requirement: found 'c', expected: ',', ')' or identifier"),
+        ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+        ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+        ("a in (b c)", "unable to parse requirement: found 'c', expected: ',' or ')'"),
+        ("a in (=)", "unable to parse requirement: found '=', expected: ',', ')' or identifier"),
+        ("a in (b,=)", "unable to parse requirement: found '=', expected: ',', or identifier"),
         (
             "a in ()",
             "unable to parse requirement: values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty",
         ),
         (
             "a>b",
-            "unable to parse requirement: values[0]: Invalid value: \"b\": for '>', '<' operators, the value must be an integer",
+            "unable to parse requirement: values[0]: Invalid value: \"b\": for 'Gt', 'Lt' operators, the value must be an integer",
         ),
         (
             "a>9223372036854775808",
             'unable to parse requirement: values[0]: Invalid value: "9223372036854775808": '
-            "for '>', '<' operators, the value must be an integer",
+            "for 'Gt', 'Lt' operators, the value must be an integer",
         ),
     ],
 )

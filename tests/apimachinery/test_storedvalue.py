@@ -59,7 +59,7 @@ def test_a_stored_object_may_have_more_values_than_a_request() -> None:
         pytest.param(b'{"kind":"Part","apiVersion":"v1"}', "it is no Example of v1 or Part of v2", id="another version"),
         pytest.param(b'{"kind":["Part"],"apiVersion":{}}', "it is no Example of v1 or Part of v2", id="types of other types"),
         pytest.param(encode_envelope("v1", "Part", b""), "it is no Example", id="another version in protobuf"),
-        pytest.param(encode_envelope("v2", "Part", b"\x0a\xff"), "protobuf: Part: unexpected end", id="a cut message"),
+        pytest.param(encode_envelope("v2", "Part", b"\x0a\xff"), "protobuf: Part: unexpected EOF", id="a cut message"),
     ],
 )  # fmt: skip
 def test_other_values_are_refused_with_the_reason(value: bytes, reason: str) -> None:

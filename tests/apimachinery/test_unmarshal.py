@@ -131,6 +131,7 @@ def test_unknown_fields_are_dropped_and_named(given: Obj, unknown: list[str], le
             id="int-or-string too large",
         ),
         pytest.param({"blob": []}, "array into Go struct field Example.blob of type []uint8", id="list for bytes"),
+        pytest.param({"blob": ["x"]}, "string into Go struct field Example.blob of type uint8", id="a list for bytes"),
         pytest.param({"words": {}}, "object into Go struct field Example.words of type []string", id="object for list"),
         pytest.param(
             {"words": ["a", 1]}, "number into Go struct field Example.words of type string", id="item of a list"

@@ -206,7 +206,31 @@ INVALID_SA = 'TokenRequest.authentication.k8s.io "sa" is invalid: '
             INVALID_SA + 'metadata.namespace: Invalid value: "x": must match the service account namespace',
             id="another namespace",
         ),
-        pytest.param({"metadata": {"uid": "x"}}, ConflictError, None, id="another uid of the account"),
+        pytest.param(
+            {"metadata": {"uid": "x"}},
+            ConflictError,
+            'Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "sa": the UID in the token request (x) does '
+            "not match the UID of the service account (sa-uid)",
+            id="another uid of the account",
+        ),
+        pytest.param(
+            {"spec": {"boundObjectRef": {}}},
+            BadRequestError,
+            "cannot bind token to object of type /, Kind=",
+            id="an empty reference",
+        ),
+        pytest.param(
+            {"spec": {"boundObjectRef": {"kind": "Secret", "apiVersion": "v1"}}},
+            BadRequestError,
+            "Name parameter required.",
+            id="a reference without a name",
+        ),
+        pytest.param(
+            {"spec": {"boundObjectRef": {"kind": "Role", "apiVersion": "rbac.authorization.k8s.io/v1", "name": "x"}}},
+            BadRequestError,
+            "cannot bind token to object of type rbac.authorization.k8s.io/v1, Kind=Role",
+            id="a kind of another group",
+        ),
         pytest.param(
             {"spec": {"boundObjectRef": {"kind": "Secret", "name": "x"}}},
             NotFoundError,
@@ -219,13 +243,14 @@ INVALID_SA = 'TokenRequest.authentication.k8s.io "sa" is invalid: '
         pytest.param(
             {"spec": {"boundObjectRef": {"kind": "Secret", "apiVersion": "v2", "name": "s"}}},
             BadRequestError,
-            "cannot bind token to object of type v2, Kind=Secret",
+            "cannot bind token to object of type /v2, Kind=Secret",
             id="another version",
         ),
         pytest.param(
             {"spec": {"boundObjectRef": {"kind": "Secret", "name": "s", "uid": "old"}}},
             ConflictError,
-            None,
+            'Operation cannot be fulfilled on Secret "s": the UID in the bound object reference (old) does not match the UID in '
+            "record. The object might have been deleted and then recreated",
             id="another uid",
         ),
         pytest.param(

@@ -592,7 +592,7 @@ def test_requests_of_the_supervisor_are_left_alone_where_others_may_state_who_jo
         pytest.param(
             {"signer": "kubernetes.io/kube-apiserver-client"},
             {"usages": ["server auth"]},
-            "usages did not match",
+            "invalid usage for client certificate: server auth",
             id="it breaks a rule of its signer",
         ),
         pytest.param({}, {"usages": ["fly"]}, 'unrecognised key usage "fly"', id="no certificate has such a usage"),

@@ -141,7 +141,7 @@ def test_a_signature_has_one_encoding() -> None:
     [
         pytest.param(b"", "the text holds no CERTIFICATE PEM block", id="nothing"),
         pytest.param(
-            CERT + KEY_BLOCK, "only CERTIFICATE PEM blocks are allowed, found PRIVATE KEY", id="a key among them"
+            CERT + KEY_BLOCK, 'only CERTIFICATE PEM blocks are allowed, found "PRIVATE KEY"', id="a key among them"
         ),
         pytest.param(
             b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",

@@ -131,6 +131,26 @@ async def test_failed_preconditions_are_409(room: Room, asked: DeleteOptions, me
     assert caught.value.message.startswith(f'Operation cannot be fulfilled on Secret "a": {message}')
 
 
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (DeleteOptions(uid="u-1"), "UID in precondition: u-1, UID in object meta: "),
+        (DeleteOptions(resource_version="1"), "ResourceVersion in precondition: 1, ResourceVersion in object meta: "),
+    ],
+    ids=["another uid", "another resourceVersion"],
+)
+@in_room
+async def test_failed_preconditions_of_a_namespace_have_their_own_words(
+    room: Room, asked: DeleteOptions, message: str
+) -> None:
+    await room.create("namespaces", {"metadata": {"name": "n"}})
+    with pytest.raises(ConflictError) as caught:
+        await room.delete("namespaces", "n", namespace="", options=asked)
+    assert caught.value.message.startswith(
+        f'Operation cannot be fulfilled on namespaces "n": Precondition failed: {message}'
+    )
+
+
 @in_room
 async def test_kept_preconditions_let_the_delete_pass(room: Room) -> None:
     old = await room.create("secrets", secret("a"))

@@ -96,8 +96,8 @@ def test_an_unknown_field_is_noticed_unless_it_is_zero() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        pytest.param(b"k8s\0\xff", "unexpected end of data", id="a broken envelope"),
-        pytest.param(encode_envelope("v1", "Secret", b"\x0a\xff"), "unexpected end of data", id="a broken message"),
+        pytest.param(b"k8s\0\xff", "unexpected EOF", id="a broken envelope"),
+        pytest.param(encode_envelope("v1", "Secret", b"\x0a\xff"), "unexpected EOF", id="a broken message"),
         pytest.param(encode_envelope("v9", "Secret", b""), "it is no Secret of v1", id="another version"),
         pytest.param(encode_envelope("v1", "ConfigMap", b""), "it is no Secret of v1", id="another kind"),
         pytest.param(encode_envelope("v1", "Secret", b""), "it has no metadata", id="an empty message"),

@@ -201,7 +201,7 @@ def _parse_value(tokens: _Tokens) -> list[str]:
 def _parse_set(tokens: _Tokens) -> list[str]:
     """Parse `(a,b)`; a comma without a value on one side means the empty value there."""
     if tokens.next != "(":
-        raise _unexpected(tokens, "'('")
+        raise BadRequestError(f"found '{tokens.next}' expected: '('")  # without a comma, as Go has it
     tokens.take()
     values, commas = [], 0
     expects_value = True
@@ -215,8 +215,10 @@ def _parse_set(tokens: _Tokens) -> list[str]:
             tokens.take()
             commas += 1
             expects_value = True
+        elif not expects_value:
+            raise _unexpected(tokens, "',' or ')'")
         else:
-            raise _unexpected(tokens, "',', ')' or identifier")
+            raise _unexpected(tokens, "',', or identifier" if commas else "',', ')' or identifier")
     tokens.take()
     if commas and expects_value:
         values.append("")
@@ -231,7 +233,7 @@ def _checked_requirement(key: str, operator: str, values: list[str]) -> Requirem
         raise BadRequestError("values: Invalid value: values set must be empty for exists and does not exist")
     if operator in _ORDER and _integer(values[0]) is None:
         raise BadRequestError(
-            f"values[0]: Invalid value: {json.dumps(values[0])}: for '>', '<' operators, the value must be an integer"
+            f"values[0]: Invalid value: {json.dumps(values[0])}: for 'Gt', 'Lt' operators, the value must be an integer"
         )
     for index, value in enumerate(values):
         _raise_invalid(f"values[{index}][{key}]", value, label_value_errors(value))

@@ -3,14 +3,13 @@
 Rules kept here (docs/protocol/service-account-tokens.md#tokenrequest):
 * A token lives 3600 seconds by default, at least 10 minutes and at most 2^32 seconds.
 * Audiences default to those of the API server; the issuer, which knows them, fills them in. There are at most 64.
-* An object to which the token is bound has a kind and a name.
 """
 
 from __future__ import annotations
 
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
-from mooring.errors import FieldError, invalid, required
+from mooring.errors import FieldError, invalid
 
 API = "io.k8s.api.authentication.v1."
 
@@ -98,7 +97,4 @@ def validate(obj: Obj) -> list[FieldError]:
         errors.append(invalid(path, seconds, "may not specify a duration larger than 2^32 seconds"))
     if len(spec.get("audiences") or ()) > MAX_AUDIENCES:
         errors.append(FieldError("FieldValueTooMany", "spec.audiences", f"must have at most {MAX_AUDIENCES} items"))
-    bound = spec.get("boundObjectRef")
-    if bound is not None:
-        errors += [required(f"spec.boundObjectRef.{name}") for name in ("kind", "name") if not bound.get(name)]
     return errors

@@ -163,11 +163,13 @@ def _certificate_errors(new: Obj, old: Obj) -> list[FieldError]:
     certificate, before = new["status"].get("certificate", ""), (old.get("status") or {}).get("certificate", "")
     if certificate == before:
         return []
-    if before:
-        return [forbidden(path, "updates may not modify existing certificate content")]
+    errors: list[FieldError] = []
     try:
-        certificates(base64.b64decode(certificate))
+        if certificate:
+            certificates(base64.b64decode(certificate))
     except (PemError, binascii.Error) as error:
         detail = "must contain at least one CERTIFICATE PEM block" if str(error) == NO_CERTIFICATE else str(error)
-        return [invalid(path, "<certificate data>", detail)]
-    return []
+        errors.append(invalid(path, "<certificate data>", detail))
+    if before:
+        errors.append(forbidden(path, "updates may not modify existing certificate content"))
+    return errors

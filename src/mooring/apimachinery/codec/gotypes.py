@@ -1,10 +1,24 @@
 """Go type names of fields that errors of encoding/json contain.
 
-Rules kept here: struct and field name → named type of the value or of its items, only for types that are not messages. Source:
-types.go of k8s.io/api and k8s.io/apimachinery.
+Rules kept here: struct and field name → named type of the value or of its items, only for types that are not messages; and the
+struct that another one embeds, whose name is in the path of its fields though JSON does not have it. Source: types.go of k8s.io/api
+and k8s.io/apimachinery.
 """
 
 from __future__ import annotations
+
+EMBEDDED: dict[str, str] = {
+    "ConfigMapEnvSource": "LocalObjectReference",
+    "ConfigMapKeySelector": "LocalObjectReference",
+    "ConfigMapProjection": "LocalObjectReference",
+    "ConfigMapVolumeSource": "LocalObjectReference",
+    "EphemeralContainer": "EphemeralContainerCommon",
+    "Probe": "ProbeHandler",
+    "SecretEnvSource": "LocalObjectReference",
+    "SecretKeySelector": "LocalObjectReference",
+    "SecretProjection": "LocalObjectReference",
+    "Volume": "VolumeSource",
+}
 
 NAMED_TYPES: dict[str, dict[str, str]] = {
     "DeleteOptions": {"propagationPolicy": "v1.DeletionPropagation"},

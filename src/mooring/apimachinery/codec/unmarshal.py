@@ -36,7 +36,7 @@ from mooring.apimachinery.codec.goerrors import (
     base64_error,
     time_error,
 )
-from mooring.apimachinery.codec.gotypes import NAMED_TYPES
+from mooring.apimachinery.codec.gotypes import EMBEDDED, NAMED_TYPES
 from mooring.apimachinery.codec.limits import MAX_DEPTH, depth_exceeds
 from mooring.apimachinery.quantity import BAD_FORMAT, canonical
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar, Type
@@ -150,6 +150,8 @@ def _locate(at: FieldPath, schema: Message) -> _Location:
             named = NAMED_TYPES.get(owner, {}).get(name, "")
             field = kind.by_name.get(name)
             kind = field.type if field else Scalar.STRING  # kind and apiVersion are in no schema
+            if field is not None and field.within:
+                names.append(EMBEDDED[owner])
             names.append(name)
         elif isinstance(kind, ListOf):
             kind = kind.item
@@ -170,11 +172,14 @@ def _go_type(kind: Type, named: str) -> str:
 
 
 def _unmarshal_error(value: Any, field: _Location) -> str:
+    kind = _go_type(field.type, field.named)
+    if field.type is Scalar.BYTES and isinstance(value, list) and value:  # Go reads a list as one of numbers
+        value, kind = value[0], "uint8"
     given = JSON_TYPES.get(type(value))
     if given is None:
         given = f"number {value}" if field.type in _NUMBERS else "number"
     where = f"Go struct field {field.owner}.{field.path}" if field.path else "Go value"
-    return f"json: cannot unmarshal {given} into {where} of type {_go_type(field.type, field.named)}"
+    return f"json: cannot unmarshal {given} into {where} of type {kind}"
 
 
 def _conversion_error(value: Any, field: _Location) -> str:

@@ -5,7 +5,7 @@ Rules kept here (docs/protocol/service-account-tokens.md#tokenrequest; KEP-1205)
 2. Name and namespace in the request's metadata, when given, must be those of the service account (422). Another uid than the
    account's is 409; no account is 404.
 3. A bound object is a Pod, Secret or Node of `v1` that exists (404) and has the given uid (409). A Pod belongs to the service
-   account. Other kinds are 400.
+   account. Other kinds are 400, and so is a reference without a kind or name.
 4. A life longer than the server allows is shortened, with a warning.
 5. The token carries `iss sub aud exp iat nbf jti` and the `kubernetes.io` claim. The answer carries the token, its end, and name,
    namespace and uid of the account.
@@ -125,16 +125,18 @@ def _check_metadata(metadata: Obj, namespace: str, name: str, uid: str) -> None:
     given = metadata.get("uid") or uid
     if given != uid:
         detail = f"the UID in the token request ({given}) does not match the UID of the service account ({uid})"
-        raise ConflictError.of(API_GROUP, "tokenrequests", name, detail)
+        raise ConflictError.of(API_GROUP, "TokenRequest", name, detail)
 
 
 def _resolve_bound(reference: Obj | None, namespace: str, account: str, views: Views) -> dict[str, Bound]:
     if reference is None:
         return {}
-    kind, name = reference["kind"], reference["name"]
-    if reference.get("apiVersion", "v1") != "v1" or kind not in _PLURALS:
-        shown = f"{reference.get('apiVersion', 'v1')}, Kind={kind}"
-        raise BadRequestError(f"cannot bind token to object of type {shown}")
+    kind, name, version = reference.get("kind", ""), reference.get("name", ""), reference.get("apiVersion", "")
+    if version not in ("", "v1") or kind not in _PLURALS:
+        shown = version if "/" in version else f"/{version}"
+        raise BadRequestError(f"cannot bind token to object of type {shown}, Kind={kind}")
+    if not name:
+        raise BadRequestError("Name parameter required.")
     plural = _PLURALS[kind]
     view = views.get(plural)
     obj = None if view is None else view.get(name, "" if kind == "Node" else namespace)
@@ -147,8 +149,8 @@ def _resolve_bound(reference: Obj | None, namespace: str, account: str, views: V
     uid = obj["metadata"].get("uid", "")
     given = reference.get("uid") or uid
     if given != uid:
-        detail = f"the UID in the bound object reference ({given}) does not match the UID in record ({uid})"
-        raise ConflictError.of("", plural, name, detail)
+        detail = f"the UID in the bound object reference ({given}) does not match the UID in record."
+        raise ConflictError.of("", kind, name, f"{detail} The object might have been deleted and then recreated")
     bound = {kind.lower(): Bound(name, uid)}
     node = obj.get("spec", {}).get("nodeName", "") if kind == "Pod" else ""
     if node:

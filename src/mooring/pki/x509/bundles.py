@@ -24,7 +24,7 @@ def certificates(data: bytes) -> tuple[Certificate, ...]:
     found = tuple(blocks(data))
     for block in found:
         if block.label != CERTIFICATE:
-            raise PemError(f"only CERTIFICATE PEM blocks are allowed, found {block.label}")
+            raise PemError(f'only CERTIFICATE PEM blocks are allowed, found "{block.label}"')
     return _certificates(found)
 
 

@@ -76,8 +76,10 @@ class Signer:
 
 
 def _any_client(request: CertificateRequest, usages: Collection[str]) -> list[str]:
-    requested, allowed = set(usages), {CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT}
-    return [] if CLIENT_AUTH in requested and requested <= allowed else [_usages_differ(allowed)]
+    for usage in usages:
+        if usage not in (CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT):
+            return [f"invalid usage for client certificate: {usage}"]
+    return [] if CLIENT_AUTH in usages else [f"missing required usage for client certificate: {CLIENT_AUTH}"]
 
 
 def _kubelet_client(request: CertificateRequest, usages: Collection[str]) -> list[str]:
@@ -124,7 +126,7 @@ def _node_usages(usages: Collection[str], purpose: str) -> list[str]:
 
 
 def _usages_differ(wanted: Collection[str]) -> str:
-    return f"usages did not match [{', '.join(sorted(wanted))}]"
+    return f"usages did not match [{' '.join(sorted(wanted))}]"
 
 
 SIGNERS: Mapping[str, Signer] = MappingProxyType(

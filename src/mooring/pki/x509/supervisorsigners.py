@@ -151,4 +151,6 @@ def serving_rules(request: CertificateRequest, usages: Collection[str]) -> list[
 
 def _usage_rules(usages: Collection[str], purpose: str) -> list[str]:
     allowed = {DIGITAL_SIGNATURE, purpose}
-    return [] if set(usages) - {KEY_ENCIPHERMENT} == allowed else [f"usages did not match {sorted(allowed)}"]
+    return (
+        [] if set(usages) - {KEY_ENCIPHERMENT} == allowed else [f"usages did not match [{' '.join(sorted(allowed))}]"]
+    )

@@ -108,10 +108,14 @@ def check_preconditions(kind: Kind, stored: Stored, options: DeleteOptions) -> N
         ("UID", options.uid, stored.obj["metadata"].get("uid", ""), "deleted and then recreated"),
         ("ResourceVersion", options.resource_version, str(stored.revision), "modified"),
     ):
-        if wanted is not None and wanted != actual:
-            reason = f"the {label} in the precondition ({wanted}) does not match the {label} in record ({actual})."
-            reason = f"{reason} The object might have been {otherwise}"
-            raise ConflictError.of(kind.storage_kind.resource.group, kind.resource.kind, stored.name, reason)
+        if wanted is None or wanted == actual:
+            continue
+        if is_namespace(kind):  # kube-apiserver checks these itself, before its store does
+            reason = f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {actual}"
+            raise ConflictError.of("", kind.resource.plural, stored.name, reason)
+        reason = f"the {label} in the precondition ({wanted}) does not match the {label} in record ({actual})."
+        reason = f"{reason} The object might have been {otherwise}"
+        raise ConflictError.of(kind.storage_kind.resource.group, kind.resource.kind, stored.name, reason)
 
 
 def check_foreign_content(kind: Kind, name: str, foreign: ForeignKeys) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Hashable, Iterable, Mapping
 
-from mooring.api.core.addresses import range_warnings
+from mooring.api.core.addresses import NOT_A_RANGE, range_warnings
 from mooring.api.core.node.printcolumns import COLUMNS
 from mooring.api.core.node.schema import NODE
 from mooring.api.kind import Change, Kind, SubresourceStrategy, is_untracked
@@ -99,7 +99,7 @@ def _cidr_errors(cidrs: list[str]) -> list[FieldError]:
                 raise ValueError(cidr)
             families.append(ipaddress.ip_interface(cidr).version)
         except ValueError:
-            errors.append(invalid(f"{path}[{index}]", cidr, "must be valid CIDR"))
+            errors.append(invalid(f"{path}[{index}]", cidr, NOT_A_RANGE))
     if not errors and len(families) != len(set(families)):
         errors.append(invalid(path, cidrs, "may specify no more than one CIDR for each IP family"))
     errors += [duplicate(f"{path}[{index}]", cidrs[index]) for index in _duplicate_indexes(cidrs)]

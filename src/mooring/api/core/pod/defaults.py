@@ -94,10 +94,10 @@ def _default_container(container: Obj, *, host_network: bool) -> None:
 
 
 def is_latest(image: str) -> bool:
-    """Return true when an image has the tag `latest`, or neither tag nor digest."""
+    """Return true when an image has the tag `latest`, or neither tag nor digest. No image has none of these."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
-    return tag == "latest" or not (tag or digest)
+    return bool(image) and (tag == "latest" or not (tag or digest))
 
 
 def _default_handler(handler: Obj) -> None:

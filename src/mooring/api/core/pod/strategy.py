@@ -22,6 +22,7 @@ from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Resource, Subresource
 from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
 from mooring.errors import InvalidError, forbidden
 
 
@@ -39,6 +40,7 @@ def _prepare_for_create(obj: Obj, change: Change) -> None:
                 "status": "False",
                 "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastTransitionTime": rfc3339(change.now),
             }
         ]
 

@@ -23,7 +23,12 @@ from collections.abc import Collection, Iterable, Iterator
 from mooring.api.core.addresses import MAX_PORT, NOT_A_PORT, NOT_AN_ADDRESS, PROTOCOLS, parse_address, port_name_errors
 from mooring.api.core.pod.defaults import CONTAINER_LISTS
 from mooring.api.meta.objectmeta import label_errors
-from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors, qualified_name_errors
+from mooring.apimachinery.names import (
+    config_key_errors,
+    dns1123_label_errors,
+    dns1123_subdomain_errors,
+    qualified_name_errors,
+)
 from mooring.apimachinery.quantity import decimal_value
 from mooring.apimachinery.schema import Obj
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
@@ -208,6 +213,7 @@ def _immutable_part(spec: Obj, old_spec: Obj) -> Obj:
     return immutable
 
 
+_VALUE_SOURCES = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
 _ENUMS = (
     ("imagePullPolicy", ("Always", "IfNotPresent", "Never")),
     ("terminationMessagePolicy", ("File", "FallbackToLogsOnError")),
@@ -258,9 +264,30 @@ def _container_errors(container: Obj, path: str) -> list[FieldError]:
         at = f"{path}.env[{index}]"
         if not variable.get("name"):
             errors.append(required(f"{at}.name"))
-        if variable.get("value") and variable.get("valueFrom"):
-            errors.append(invalid(f"{at}.valueFrom", "", "may not be specified when `value` is not empty"))
+        if variable.get("valueFrom") is not None:
+            errors += _value_source_errors(variable, f"{at}.valueFrom")
     return errors + _resource_errors(container.get("resources") or {}, f"{path}.resources")
+
+
+def _value_source_errors(variable: Obj, path: str) -> list[FieldError]:
+    """Validate where the value of a variable comes from."""
+    sources = variable["valueFrom"]
+    errors: list[FieldError] = []
+    for name in ("configMapKeyRef", "secretKeyRef"):
+        if (reference := sources.get(name)) is None:
+            continue
+        at, named, key = f"{path}.{name}", reference.get("name", ""), reference.get("key", "")
+        errors += [invalid(f"{at}.name", named, detail) for detail in dns1123_subdomain_errors(named)]
+        if not key:
+            errors.append(required(f"{at}.key"))
+        errors += [invalid(f"{at}.key", key, detail) for detail in (config_key_errors(key) if key else ())]
+    if not sources:
+        errors.append(invalid(path, "", f"must specify one of: {_VALUE_SOURCES}"))
+    elif variable.get("value"):
+        errors.append(invalid(path, "", "may not be specified when `value` is not empty"))
+    elif len(sources) > 1:
+        errors.append(invalid(path, "", "may not have more than one field specified at a time"))
+    return errors
 
 
 def _resource_errors(resources: Obj, path: str) -> list[FieldError]:

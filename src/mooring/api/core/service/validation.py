@@ -13,6 +13,7 @@ import ipaddress
 from mooring.api.core.addresses import (
     MAX_PORT,
     NOT_A_PORT,
+    NOT_A_RANGE,
     address_errors,
     parse_address,
     port_name_errors,
@@ -176,8 +177,7 @@ def _load_balancer_errors(spec: Obj) -> list[FieldError]:
                 raise ValueError(cidr)
             ipaddress.ip_interface(cidr.strip())
         except ValueError:
-            detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            errors.append(invalid(f"spec.LoadBalancerSourceRanges[{index}]", cidr, detail))
+            errors.append(invalid(f"spec.LoadBalancerSourceRanges[{index}]", cidr, NOT_A_RANGE))
     if kind := spec.get("loadBalancerClass"):
         errors += [invalid("spec.loadBalancerClass", kind, detail) for detail in qualified_name_errors(kind)]
     return errors
@@ -187,6 +187,8 @@ def _cluster_ip_errors(spec: Obj) -> list[FieldError]:
     path, addresses = "spec.clusterIPs", spec.get("clusterIPs") or []
     if spec.get("type") == EXTERNAL_NAME:
         return []
+    if addresses and not spec.get("clusterIP"):
+        return [invalid(path, addresses, "must be empty when `clusterIP` is not specified")]
     errors: list[FieldError] = []
     if spec.get("clusterIP", "") != (addresses[0] if addresses else ""):
         errors.append(invalid(path, addresses, "first value must match `clusterIP`"))

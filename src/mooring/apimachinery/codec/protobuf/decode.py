@@ -69,7 +69,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     result = shift = 0
     while True:
         if at >= len(data):
-            raise MessageError("unexpected end of data")
+            raise MessageError("unexpected EOF")
         byte = data[at]
         at += 1
         result |= (byte & 0x7F) << shift
@@ -103,7 +103,7 @@ def fields(data: bytes, budget: ValueBudget) -> Iterator[tuple[int, int, Any]]:
         else:
             raise MessageError(f"illegal wire type {wire}")
         if at > end:
-            raise MessageError("unexpected end of data")
+            raise MessageError("unexpected EOF")
         yield number, wire, value
 
 
@@ -345,7 +345,7 @@ def _packed_splitter(kind: Type) -> Callable[[bytes], list[tuple[int, Any]]] | N
 
 def _split_doubles(data: bytes) -> list[tuple[int, Any]]:
     if len(data) % 8:
-        raise MessageError("unexpected end of data")
+        raise MessageError("unexpected EOF")
     return [(FIXED64, data[at : at + 8]) for at in range(0, len(data), 8)]
 
 

@@ -29,6 +29,8 @@ MAGIC = b"k8s\x00"
 def decode_envelope(data: bytes) -> tuple[str, str, bytes]:
     """Return (apiVersion, kind, message) of a protobuf body. Raises BadRequestError, RequestEntityTooLargeError."""
     budget = ValueBudget()
+    if not data:
+        raise BadRequestError("empty data")
     if not data.startswith(MAGIC):
         raise BadRequestError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     api_version = kind = ""
@@ -51,7 +53,7 @@ def decode_envelope(data: bytes) -> tuple[str, str, bytes]:
             elif value:
                 raise MessageError("a content encoding is not supported")
     except MessageError as error:
-        raise BadRequestError(f"protobuf: envelope: {error}") from None
+        raise BadRequestError(str(error)) from None
     return api_version, kind, raw
 
 
