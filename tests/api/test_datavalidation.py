@@ -240,8 +240,15 @@ OTHER = ThrowawayCA().client("a")
         pytest.param(
             TLS, PAIR.certificate_pem, OTHER.key_pem, ["tls: private key does not match public key"], id="no pair"
         ),
-        pytest.param(TLS, b"", b"", ["tls: the text holds no public key in PEM form"], id="nothing"),
-        pytest.param(TLS, PAIR.certificate_pem, b"x", ["tls: the text holds no public key in PEM form"], id="no key"),
+        pytest.param(TLS, b"", b"", ["tls: failed to find any PEM data in certificate input"], id="nothing"),
+        pytest.param(TLS, PAIR.certificate_pem, b"x", ["tls: failed to find any PEM data in key input"], id="no key"),
+        pytest.param(
+            TLS,
+            PAIR.certificate_pem,
+            b"-----BEGIN X-----\nAAAA\n-----END X-----\n",
+            ["tls: the text holds no public key in PEM form"],
+            id="a key of no known kind",
+        ),
         pytest.param("Opaque", b"", b"", [], id="another type may hold anything"),
     ],
 )

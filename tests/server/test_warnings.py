@@ -10,7 +10,7 @@ import json
 from tests.support.serverroom import Server, in_server
 
 SECRETS = "/api/v1/namespaces/default/secrets"
-NO_PAIR = ['299 - "tls: the text holds no public key in PEM form"']
+NO_PAIR = ['299 - "tls: failed to find any PEM data in certificate input"']
 
 
 @in_server

@@ -130,8 +130,12 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
 def _warnings(obj: Obj, old: Obj | None) -> list[str]:
     if obj["type"] != TLS:
         return []
+    given = {name: base64.b64decode(obj["data"][name]) for name in ("tls.crt", "tls.key")}
+    for name, what in (("tls.crt", "certificate"), ("tls.key", "key")):
+        if b"-----BEGIN" not in given[name]:
+            return [f"tls: failed to find any PEM data in {what} input"]
     try:
-        certificate, key = (load_public_keys(base64.b64decode(obj["data"][name]))[0] for name in ("tls.crt", "tls.key"))
+        certificate, key = (load_public_keys(data)[0] for data in given.values())
     except PkiError as error:
         return [f"tls: {error}"]
     return [] if public_key_der(certificate) == public_key_der(key) else ["tls: private key does not match public key"]
