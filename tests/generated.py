@@ -6,6 +6,7 @@ compatibility tests, and the page of promises from `tests/promises`; a page that
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,7 +22,7 @@ from mooring.cli.options.configfile import DEFAULT_PATH
 from mooring.cli.options.declared import shown_default
 from mooring.plane.configuration import SUBJECTS
 from mooring.settings.declaration import Setting
-from tests.compat.matrix import AREAS, CLIENTS, KOPF, KUBECTL, LIGHTKUBE, PYTHON, ROWS, Row, shown
+from tests.compat.matrix import AREAS, CLIENTS, KOPF, KUBECTL, LIGHTKUBE, NODE, PYTHON, ROWS, Row, shown
 from tests.promises.page import promises_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -200,7 +201,13 @@ def _count(works: int, of: int, *, whole: bool) -> str:
 def _locked_versions() -> dict[str, str]:
     """Return the locked versions of the client libraries."""
     locked = dict(re.findall(r"^([a-z-]+)==(\S+)", (ROOT / "requirements/dev.lock").read_text(), re.M))
-    return {PYTHON: locked["kubernetes"], LIGHTKUBE: locked["lightkube"], KOPF: locked["kopf"]}
+    packages = json.loads((ROOT / "tests/support/npmclients/package.json").read_text())["dependencies"]
+    return {
+        PYTHON: locked["kubernetes"],
+        LIGHTKUBE: locked["lightkube"],
+        KOPF: locked["kopf"],
+        NODE: packages[NODE],
+    }
 
 
 def compatibility_page() -> str:

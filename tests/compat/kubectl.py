@@ -1,7 +1,8 @@
 """Releases of kubectl on this machine, and runs of their commands.
 
 Rules kept here: programs are found on PATH (`kubectl`, `kubectl.1.NN`), beside the target of PATH's kubectl if it is a link, in
-the folder of Google's SDK, and at the paths in MOORING_TEST_KUBECTL (separated by `:`). Each runs with a home and a discovery cache
+the folder of Google's SDK, in the packages of `tests.support.packagedprograms`, and at the paths in MOORING_TEST_KUBECTL (separated
+by `:`). Each runs with a home and a discovery cache
 of its own and reads only the kubeconfig that it is given.
 """
 
@@ -17,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from tests.support import packagedprograms
 
 SDK = Path("/usr/lib/google-cloud-sdk/bin")
 SECONDS = 60.0
@@ -48,6 +51,7 @@ def programs() -> tuple[Program, ...]:
     for folder in (*folders, SDK):
         if folder.is_dir():
             named += [path for path in folder.glob("kubectl*") if _NAME.fullmatch(path.name)]
+    named += packagedprograms.programs("kubectl")
     found = {path.resolve() for path in named if os.access(path, os.X_OK)}
     newest = {one.release: one for one in sorted((Program(path, _version(path)) for path in found), key=_patch)}
     return tuple(newest[release] for release in sorted(newest))

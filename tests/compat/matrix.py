@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-KUBECTL = ("1.20", "1.27", "1.28", "1.29", "1.30", "1.31", "1.32", "1.33")
-"""Tested releases of kubectl: Debian 12's and those of Google's SDK. Other installed releases are tested as well."""
-PYTHON = "kubernetes (Python)"
+KUBECTL = ("1.20", "1.27", "1.28", "1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35")
+"""Tested releases of kubectl: Debian 12's, those of Google's SDK and of packages of npm. Other installed releases are tested as well."""
+"""Tested releases of kubectl: Debian 12's, those of Google's SDK and those of packages of npm. Others are tested where installed."""
 LIGHTKUBE = "lightkube"
 KOPF = "kopf"
 OPENSSL = "openssl + curl"
-CLIENTS = (*(f"kubectl {release}" for release in KUBECTL), PYTHON, LIGHTKUBE, KOPF, OPENSSL)
+HELM = "Helm 3.17 and 4.1"
+NODE = "@kubernetes/client-node"
+CLIENTS = (*(f"kubectl {release}" for release in KUBECTL), PYTHON, LIGHTKUBE, NODE, HELM, KOPF, OPENSSL)
 
 READ, WATCH, WRITE, DISCOVERY = "read", "watch and wait", "write", "discovery"
 ACCESS, KINDS, CREDENTIALS = "access", "kinds", "tokens, certificates"
@@ -48,9 +50,9 @@ class Cell:
 _LIBRARIES = (PYTHON, LIGHTKUBE)
 
 ROWS = (
-    Row(READ, "get, every output and selector", others=_LIBRARIES),
+    Row(READ, "get, every output and selector", others=(*_LIBRARIES, NODE)),
     Row(READ, "describe"),
-    Row(WRITE, "create -f", others=_LIBRARIES),
+    Row(WRITE, "create -f", others=(*_LIBRARIES, NODE)),
     Row(WRITE, "apply -f, creating and changing"),
     Row(WRITE, "apply --server-side", (1, 22), "server-side apply was a beta until 1.22", others=_LIBRARIES),
     Row(
@@ -60,11 +62,11 @@ ROWS = (
         "taking over the fields of client-side apply came with 1.26",
     ),
     Row(WRITE, "diff"),
-    Row(WRITE, "replace", others=_LIBRARIES),
-    Row(WRITE, "patch, three types", others=_LIBRARIES),
+    Row(WRITE, "replace", others=(*_LIBRARIES, NODE)),
+    Row(WRITE, "patch, three types", others=(*_LIBRARIES, NODE)),
     Row(WRITE, "label and annotate"),
-    Row(WRITE, "delete", others=_LIBRARIES),
-    Row(WATCH, "get -w", others=_LIBRARIES),
+    Row(WRITE, "delete", others=(*_LIBRARIES, NODE)),
+    Row(WATCH, "get -w", others=(*_LIBRARIES, NODE)),
     Row(WATCH, "wait for deletion"),
     Row(WATCH, "wait for a value", (1, 23), "wait --for=jsonpath came with 1.23"),
     Row(DISCOVERY, "api-resources, api-versions, version", others=(PYTHON,)),
@@ -75,7 +77,7 @@ ROWS = (
     Row(ACCESS, "auth reconcile"),
     Row(KINDS, "create namespace, secret, configmap, serviceaccount"),
     Row(ACCESS, "create role, clusterrole, rolebinding, clusterrolebinding"),
-    Row(CREDENTIALS, "create token", (1, 24), "create token came with 1.24", others=_LIBRARIES),
+    Row(CREDENTIALS, "create token", (1, 24), "create token came with 1.24", others=(*_LIBRARIES, NODE)),
     Row(CREDENTIALS, "certificate approve and deny"),
     Row(KINDS, "Pods and Services, which are stored; cluster-info", others=(PYTHON,)),
     Row(KINDS, "get events of both groups", others=(PYTHON,)),
@@ -88,6 +90,9 @@ ROWS = (
     Row(WRITE, "unknown fields are warned about", (1, 25), "create --validate=warn came with 1.25"),
     Row(ACCESS, "--as, --as-group"),
     Row(WATCH, "an operator: create, update and delete handlers with finalizers", None, others=(KOPF,)),
+    Row(WRITE, "install, upgrade, roll back and uninstall a chart of a tenant", None, others=(HELM,)),
+    Row(WRITE, "take a release of Helm 3 over to server-side apply", None, others=(HELM,)),
+    Row(WRITE, "uninstall a release whose install was refused", None, others=(HELM,)),
     Row(DISCOVERY, "DynamicClient", None, others=(PYTHON,)),
     Row(CREDENTIALS, "join: trust cluster-info by token, ask for a certificate, use it", None, others=(OPENSSL,)),
 )

@@ -67,7 +67,7 @@ def test_describe(kubectl: Kubectl, namespace: str) -> None:
     assert "PolicyRule" in kubectl.ok("describe", "clusterrole", "cluster-admin")
     assert "system:masters" in kubectl.ok("describe", "clusterrolebinding", "cluster-admin")
     kubectl.ok("-n", namespace, "create", "serviceaccount", "told")
-    assert "Tokens:" in kubectl.ok("-n", namespace, "describe", "sa", "told")
+    assert "Image pull secrets:" in kubectl.ok("-n", namespace, "describe", "sa", "told")
     assert "not found" in kubectl.fails("-n", namespace, "describe", "secret", "none")
 
 

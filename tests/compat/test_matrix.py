@@ -14,8 +14,10 @@ from tests.compat.matrix import (
     AREAS,
     BY_NAME,
     CLIENTS,
+    HELM,
     KUBECTL,
     LIGHTKUBE,
+    NODE,
     OPENSSL,
     PYTHON,
     ROWS,
@@ -39,6 +41,8 @@ TESTS = {
     PYTHON: ("test_python_kubernetes.py",),
     LIGHTKUBE: ("test_lightkube.py",),
     OPENSSL: ("test_openssl.py",),
+    HELM: ("test_helm.py",),
+    NODE: ("test_clientnode.py",),
 }
 
 
@@ -54,7 +58,7 @@ def test_every_row_has_a_name_of_its_own() -> None:
     assert len(BY_NAME) == len(ROWS)
 
 
-@pytest.mark.parametrize("client", [PYTHON, LIGHTKUBE, OPENSSL])
+@pytest.mark.parametrize("client", [PYTHON, LIGHTKUBE, OPENSSL, HELM, NODE])
 def test_every_row_of_a_library_has_a_test(client: str) -> None:
     assert _shown(client) == {row.what for row in ROWS if client in row.others}
 
