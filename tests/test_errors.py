@@ -108,8 +108,8 @@ def test_of_many_objects_that_cannot_be_read_the_first_are_listed() -> None:
     problems = [(f"/registry/secrets/{number}", "no key") for number in range(errors.MAX_READ_ERRORS + 1)]
     error = errors.StorageReadError.of("", "secrets", problems)
     assert error.message == (
-        'failed to read one or more secrets from the storage: unable to transform key "/registry/secrets/0": no key, '
-        f"and {errors.MAX_READ_ERRORS} more"
+        'failed to read one or more secrets from the storage: unable to transform key "/registry/secrets/0": no key '
+        f"(and {errors.MAX_READ_ERRORS} more)"
     )
     *listed, last = error.details.causes
     assert [cause.field for cause in listed] == [key for key, _ in problems[:-1]]

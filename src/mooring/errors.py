@@ -358,7 +358,7 @@ class StorageReadError(InternalServerError):
         (first, problem), others = listed[0], len(problems) - 1
         return cls(
             f'failed to read one or more {qualified(resource, group)} from the storage: unable to transform key "{first}": '
-            + (f"{problem}, and {others} more" if others else problem),
+            + (f"{problem} (and {others} more)" if others else problem),
             Details(name="list", group=group, kind=resource, causes=tuple(causes)),
         )
 

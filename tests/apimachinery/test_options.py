@@ -253,6 +253,8 @@ def test_a_nameless_manager_is_named_after_its_user_agent(agent: str, manager: s
         ("", {"preconditions": {"uid": "", "resourceVersion": ""}}, DeleteOptions(uid="", resource_version="")),
         (f"{IGNORE}=true", None, DeleteOptions(ignore_store_read_error=True)),
         ("", {IGNORE: True, "preconditions": {}, "dryRun": []}, DeleteOptions(ignore_store_read_error=True)),
+        (f"{IGNORE}=true&dryRun=All", None, DeleteOptions(dry_run=True, ignore_store_read_error=True)),
+        ("dryRun=All", {IGNORE: True}, DeleteOptions(dry_run=True, ignore_store_read_error=True)),
         ("gracePeriodSeconds=1", {IGNORE: False, "orphanDependents": True}, DeleteOptions(propagation="Orphan")),
         ("gracePeriodSeconds=-1", None, DeleteOptions(grace_period_seconds=1)),
         ("", {"gracePeriodSeconds": -5}, DeleteOptions(grace_period_seconds=1)),
@@ -294,8 +296,6 @@ def test_delete_options_come_from_the_body_or_else_the_query(
                 f"{IGNORE}: Invalid value: true: cannot be set together with .{name}",
             )
             for text, body, name in (
-                ("dryRun=All", {}, "dryRun"),
-                ("", {"dryRun": ["All"]}, "dryRun"),
                 ("", {"propagationPolicy": "Orphan"}, "propagationPolicy"),
                 ("", {"orphanDependents": False}, "orphanDependents"),
                 ("", {"gracePeriodSeconds": 0}, "gracePeriodSeconds"),

@@ -151,7 +151,17 @@ async def deleted_dry(room: Room, change: Change) -> Any:
     return await room.registry.writer.delete(kind("clusterroles"), "", "old", DeleteOptions(dry_run=True), change)
 
 
-@pytest.mark.parametrize("write", [created_dry, updated_dry, updated_without_a_change, deleted_dry])
+async def deleted_unreadable_dry(room: Room, change: Change) -> Any:
+    key = "/registry/clusterroles/old"
+    entry = await room.storage.get(key)
+    assert entry is not None
+    await room.storage.update(key, b"damaged", expected=entry.revision)
+    return await room.registry.writer.delete_unreadable(kind("clusterroles"), "", "old", change, dry_run=True)
+
+
+@pytest.mark.parametrize(
+    "write", [created_dry, updated_dry, updated_without_a_change, deleted_dry, deleted_unreadable_dry]
+)
 def test_a_write_that_stores_nothing_shows_nothing_to_a_credential_that_ended(write: Write) -> None:
     async def test(first: Room, second: Room, late: Late) -> None:
         late.open.clear()

@@ -179,9 +179,9 @@ async def unsafe_delete_removes_what_cannot_be_read_and_nothing_else(plane: Plan
         change = Change(UserInfo("jane"), restarted.clock.now())
         for name in ("b", "missing"):
             with pytest.raises(InvalidError, match="is exclusively used to delete corrupt object"):
-                await registry.writer.delete_unreadable(secrets, "default", name, change)
+                await registry.writer.delete_unreadable(secrets, "default", name, change, dry_run=False)
         for name in ("a", "garbage"):
-            await registry.writer.delete_unreadable(secrets, "default", name, change)
+            await registry.writer.delete_unreadable(secrets, "default", name, change, dry_run=False)
             assert await plane.inner.get(f"/registry/secrets/default/{name}") is None
         assert await restarted.names("secrets") == ["b", "c"]
         await restarted.watch("secrets", "default")
@@ -206,10 +206,10 @@ async def test_an_unsafe_delete_judges_the_value_that_it_removes(plane: Plane) -
         patch.setattr(plane.room.storage, "get", read_and_lose)
         change = Change(UserInfo("jane"), plane.room.clock.now())
         with pytest.raises(ConflictError, match="has been modified"):
-            await plane.room.registry.writer.delete_unreadable(kind("secrets"), "default", "a", change)
+            await plane.room.registry.writer.delete_unreadable(kind("secrets"), "default", "a", change, dry_run=False)
         writes.append(encoded(kind("secrets").resource, secret("a", metadata={"namespace": "default"})))
         with pytest.raises(InvalidError, match="exclusively"):
-            await plane.room.registry.writer.delete_unreadable(kind("secrets"), "default", "a", change)
+            await plane.room.registry.writer.delete_unreadable(kind("secrets"), "default", "a", change, dry_run=False)
     await settle()
     assert await plane.room.names("secrets", "default") == ["a", "b"]
 

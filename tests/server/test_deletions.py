@@ -51,15 +51,21 @@ async def test_an_object_that_cannot_be_read_is_deleted_on_request(server: Serve
     assert (listed.status, listed.obj["reason"]) == (500, "StorageReadError")
     assert [cause["field"] for cause in listed.obj["details"]["causes"]] == ["/registry/secrets/default/a"]
     assert (await server.call("DELETE", f"{SECRETS}/a")).status == 500
+    tried = await server.call("DELETE", f"{SECRETS}/a?{UNSAFE}&dryRun=All")
+    assert (await server.get(SECRETS)).status == 500, "a dry run deletes nothing"
     gone = await server.call("DELETE", f"{SECRETS}/a?{UNSAFE}")
-    assert gone.obj == {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": {"name": "a", "kind": "Secret"},
-        "code": 200,
-    }
+    assert (
+        gone.obj
+        == tried.obj
+        == {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {"name": "a", "kind": "Secret"},
+            "code": 200,
+        }
+    )
     assert (await server.get(SECRETS)).obj["items"] == []
 
 
@@ -79,15 +85,17 @@ async def test_that_needs_a_verb_of_its_own(server: Server, method: str) -> None
     await server.post(bindings, {"metadata": {"name": "r"}, "subjects": [subject], "roleRef": ref})
     jane = server.user("jane")
 
-    async def delete() -> tuple[int, str]:
-        how = {"body": {IGNORE_STORE_READ_ERROR: True}} if method == "body" else {}
-        reply = await server.call("DELETE", f"{SECRETS}/a" + ("" if how else f"?{UNSAFE}"), via=jane, **how)
+    async def delete(**dry: list[str]) -> tuple[int, str]:
+        how = {"body": {IGNORE_STORE_READ_ERROR: True, **dry}} if method == "body" else {}
+        target = f"{SECRETS}/a" + ("" if how else f"?{UNSAFE}" + ("&dryRun=All" if dry else ""))
+        reply = await server.call("DELETE", target, via=jane, **how)
         return reply.status, reply.obj.get("message", "")
 
-    assert await delete() == (403, f'secrets "a" is forbidden: not permitted to do "{VERB}", reason: ')
+    refused = (403, f'secrets "a" is forbidden: not permitted to do "{VERB}", reason: ')
+    assert [await delete(dryRun=["All"]), await delete()] == [refused, refused]
     rules[0]["verbs"].append(VERB)
     await server.call("PUT", "/apis/rbac.authorization.k8s.io/v1/clusterroles/r", body={**role, "rules": rules})
-    assert await delete() == (200, "")
+    assert [await delete(dryRun=["All"]), await delete()] == [(200, ""), (200, "")]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +106,12 @@ async def test_that_needs_a_verb_of_its_own(server: Server, method: str) -> None
             f'secrets "b" is invalid: {IGNORE_STORE_READ_ERROR}: Invalid value: true: is exclusively used to delete corrupt '
             "object(s), try again by removing this option",
             id="an object that can be read",
+        ),
+        pytest.param(
+            f"{SECRETS}/b?{UNSAFE}&dryRun=All",
+            f'secrets "b" is invalid: {IGNORE_STORE_READ_ERROR}: Invalid value: true: is exclusively used to delete corrupt '
+            "object(s), try again by removing this option",
+            id="an object that can be read, in a dry run",
         ),
         pytest.param(
             f"{SECRETS}?{UNSAFE}",

@@ -10,7 +10,7 @@ Rules kept here:
 * resourceVersionMatch needs a resourceVersion and no continue, and Exact excludes "0"; on watch it goes only with
   sendInitialEvents, which needs NotOlderThan; sendInitialEvents never goes with list.
 * Options of DELETE come from the body, or from the query without a body. dryRun counts in both, so that a dry run never deletes.
-* `ignoreStoreReadErrorWithClusterBreakingPotential` excludes every other option of DELETE.
+* `ignoreStoreReadErrorWithClusterBreakingPotential` excludes every option of DELETE but dryRun.
 * A continue token is base64url JSON {v, rv, start}; rv -1 marks an inconsistent continuation. Clients may send any token: it is
   checked and never trusted.
 
@@ -275,8 +275,8 @@ def default_field_manager(user_agent: str) -> str:
 
 
 IGNORE_STORE_READ_ERROR = "ignoreStoreReadErrorWithClusterBreakingPotential"
-_NOT_WITH_IT = ("dryRun", "propagationPolicy", "orphanDependents", "gracePeriodSeconds", "preconditions")
-"""Options that exclude it, in the order of kube-apiserver's errors. Empty lists and objects do not count."""
+_NOT_WITH_IT = ("propagationPolicy", "orphanDependents", "gracePeriodSeconds", "preconditions")
+"""Options that exclude it, in the order of kube-apiserver's errors. An empty object does not count."""
 NEGATIVE_GRACE = 1
 """Seconds used for a negative gracePeriodSeconds, as in kube-apiserver."""
 
@@ -337,11 +337,11 @@ def _delete_options(options: Obj, query_dry_run: list[str]) -> DeleteOptions:
     errors += _dry_run_errors([*dry_run, *query_dry_run])
     ignore = bool(_delete_option(options, IGNORE_STORE_READ_ERROR, bool))
     if ignore:
-        given = {**options, "dryRun": [*dry_run, *query_dry_run], "preconditions": preconditions}
+        given = {**options, "preconditions": preconditions}
         errors += [
             invalid(IGNORE_STORE_READ_ERROR, True, f"cannot be set together with .{name}")
             for name in _NOT_WITH_IT
-            if given.get(name) not in (None, [], {})
+            if given.get(name) not in (None, {})
         ]
     _refuse("DeleteOptions", errors)
     if orphan is not None:

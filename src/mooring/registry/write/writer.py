@@ -570,10 +570,11 @@ class RegistryWriter:
             return None
         return Deleted(await self._wait_for_cache(kind, old.namespace, old.name, entry.revision, value), False)
 
-    async def delete_unreadable(self, kind: Kind, namespace: str, name: str, change: Change) -> None:
+    async def delete_unreadable(self, kind: Kind, namespace: str, name: str, change: Change, dry_run: bool) -> None:
         """Delete an object that cannot be decrypted or decoded, whatever holds it. Raises InvalidError for any other.
 
-        Nothing is known of it: finalizers, admission, claims, deletion records and companions are left out.
+        Nothing is known of it: finalizers, admission, claims, deletion records and companions are left out. A dry run is judged in
+        the same way, and deletes nothing.
         """
         key = kind.key(namespace, name)
         for _ in range(WRITE_TRIES):
@@ -582,6 +583,8 @@ class RegistryWriter:
                 raise errors.not_corrupt(kind, name)
             await commit.prepare(kind, change, self._reader.fresh)
             commit.check(change)
+            if dry_run:
+                return
             try:
                 delete = self._storage.delete(key, expected=entry.revision)
                 revision = await self._commit(delete, "delete", kind, (namespace, name), change)

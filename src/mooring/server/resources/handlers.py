@@ -330,14 +330,14 @@ class Resources:
         info, request = context.info, context.request
         options = await self._delete_options(context)
         if options.ignore_store_read_error:
-            return await self._delete_unreadable(context, kind)
+            return await self._delete_unreadable(context, kind, options.dry_run)
         deleted = await self._registry.writer.delete(kind, info.namespace, info.name, options, self._change(context))
         if deleted.gone and not (kind.resource.returns_deleted or is_namespace(kind)):
             return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
         return await self._response(context, kind, deleted.stored)
 
-    async def _delete_unreadable(self, context: RequestContext, kind: Kind) -> Response:
-        """Delete an object that cannot be read, for a user who may do that to it."""
+    async def _delete_unreadable(self, context: RequestContext, kind: Kind, dry_run: bool) -> Response:
+        """Delete an object that cannot be read, for a user who may do that to it; in a dry run, only tell whether it would be."""
         info = context.info
         context.annotations[UNSAFE_DELETE_ANNOTATION] = ""
         decision = self._authorize(
@@ -356,7 +356,7 @@ class Resources:
             refusal = ForbiddenError.of(info.group, info.resource, info.name, reason)
             context.rejected_reason = refusal.message
             raise refusal
-        await self._registry.writer.delete_unreadable(kind, info.namespace, info.name, self._change(context))
+        await self._registry.writer.delete_unreadable(kind, info.namespace, info.name, self._change(context), dry_run)
         status = success_status(Details(name=info.name, kind=kind.resource.kind))
         return object_response(context.request, {**status, "code": 200}, STATUS)
 
