@@ -147,6 +147,8 @@ NEEDS_MATCH = "resourceVersionMatch: Forbidden: sendInitialEvents requires setti
             f'[{NEEDS_MATCH}, resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"]',
         ),
         ("watch=1&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&continue=x", CONTINUES),
+        ("watch=1&continue=x", CONTINUES),
+        ("watch=1&continue=x&resourceVersion=0&resourceVersionMatch=", CONTINUES),
     ],
 )
 def test_parameters_that_do_not_go_together_are_invalid_list_options(text: str, message: str) -> None:

@@ -324,6 +324,7 @@ def test_envelopes_are_read(wire: str, wanted: tuple[str, str, bytes]) -> None:
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]",
             id="JSON",
         ),
+        pytest.param(b"", "empty data", id="nothing"),
         pytest.param(MAGIC + b"\x0a\x05", "unexpected EOF", id="truncated"),
         pytest.param(MAGIC + b"\x10\x05", "wrong wire type 0", id="a number for the message"),
         pytest.param(MAGIC + b"\x0a\x02\x08\x01", "wrong wire type 0", id="a number for a version"),

@@ -18,6 +18,8 @@ from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scal
 from mooring.errors import BadRequestError
 from tests.support.shapes import EXAMPLE, EXAMPLE_PART, objects
 
+BAD_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
 
 def _nested(levels: int) -> Any:
     value: Any = {}
@@ -224,6 +226,36 @@ def test_bad_values_are_refused_in_the_words_of_their_decoders(given: Obj, messa
     with pytest.raises(BadRequestError) as caught:
         unmarshal(given, EXAMPLE)
     assert str(caught.value) == message
+
+
+BAD_TIME = 'parsing time "*" as "2006-01-02T15:04:05Z07:00": cannot parse "*" as "2006"'
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        pytest.param({"text": 5, "at": "*"}, BAD_TIME, id="a time after a wrong type"),
+        pytest.param(
+            {"text": 5, "parts": [None, {"id": "a"}], "limits": {"cpu": None}, "at": "*"}, BAD_TIME, id="deep"
+        ),
+        pytest.param({"text": 5, "words": {}, "parts": 1, "data": 1, "foo": "*", "at": "*"}, BAD_TIME, id="after all"),
+        pytest.param({"text": 5, "limits": {"cpu": "x"}, "at": "*"}, BAD_QUANTITY, id="a quantity before a time"),
+        pytest.param(
+            {"text": 5, "precisely": {}},
+            "json: cannot unmarshal object into Go struct field Example.precisely of type string",
+            id="a time of a wrong type",
+        ),
+        pytest.param(
+            {"text": 5, "blob": "*"},
+            "json: cannot unmarshal number into Go struct field Example.text of type string",
+            id="base64 has no decoder of its own",
+        ),
+    ],
+)
+def test_errors_of_decoders_come_before_wrong_types(given: Obj, message: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        unmarshal(given, EXAMPLE)
+    assert caught.value.message == message
 
 
 @pytest.mark.parametrize("given", [[], "x", 5, None], ids=["a list", "text", "a number", "null"])

@@ -5,7 +5,8 @@ Source: docs/protocol/requests.md#options, docs/protocol/objects.md.
 Rules kept here:
 * Unknown fields are dropped and their paths returned, for field validation.
 * A value of the wrong JSON type, a number out of range, bad base64 and bad times are 400 in the words of Go's decoders, which name
-  the fields above the value. Values are never quoted, except numbers and times: a body may contain secrets.
+  the fields above the value. Of several, the first time, quantity or port that cannot be read is reported, otherwise
+  the first. Values are never quoted, except numbers and times: a body may contain secrets.
 * null means absent, and so does a zero value unless the field is a `pointer` or `required` (`keeps_zero`). So an object is the same
   whether it was sent as JSON or as protobuf. null inside a list or map is the zero of its type, as in Go. Go's zero time is absent
   everywhere.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -57,6 +58,8 @@ _MICROSECONDS = re.compile(r"[0-9T:-]+\.[0-9]{6}(Z|[+-][0-9:]{5})", re.ASCII)
 _UTC_SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 TIMES = frozenset((Scalar.TIME, Scalar.MICRO_TIME))
 """Types without a zero that is kept: the zero time means absent even where the field is a pointer or required."""
+_WITH_DECODER = TIMES | {Scalar.QUANTITY, Scalar.INT_OR_STRING}
+"""Types that Go decodes by a method of their own (UnmarshalJSON), which may fail."""
 _WRITTEN_WHEN_REQUIRED = frozenset((Scalar.STRING, Scalar.BOOL, Scalar.INT32, Scalar.INT64))
 """Types whose required fields Go always writes and whose zero every client accepts."""
 _GO_TYPES = {
@@ -113,7 +116,9 @@ def unmarshal(obj: Any, schema: Message, *, converted: bool = False) -> list[str
     unknown: list[str] = []
     try:
         plan(obj, None, "", unknown)
-    except _MismatchError as error:
+    except _MismatchError as first:
+        # Go ends at the first error of a type's own decoder, and goes on after a wrong JSON type, which it reports at the end
+        error = first if converted else _decoder_mismatch(obj, schema, None) or first
         field = _locate(error.at, schema)
         reason = error.reason or _decoder_error(error.value, field.type)
         if not reason:
@@ -122,6 +127,29 @@ def unmarshal(obj: Any, schema: Message, *, converted: bool = False) -> list[str
             reason = f"error decoding from json: {reason}"
         raise BadRequestError(reason) from None
     return unknown
+
+
+def _decoder_mismatch(value: Any, kind: Type, at: FieldPath) -> _MismatchError | None:
+    """Return the first value that the own decoder of its Go type refuses."""
+    members: Iterable[tuple[str | int, Any, Type]] = ()
+    if isinstance(kind, Message) and isinstance(value, dict):
+        fields = kind.by_name
+        members = ((name, item, fields[name].type) for name, item in value.items() if name in fields)
+    elif isinstance(kind, ListOf) and isinstance(value, list):
+        members = ((index, item, kind.item) for index, item in enumerate(value))
+    elif isinstance(kind, MapOf) and isinstance(value, dict):
+        members = ((name, item, kind.value) for name, item in value.items())
+    for name, item, inner in members:
+        if item is None:
+            continue
+        if inner in _WITH_DECODER:
+            try:
+                _check_for(inner)(item, at, name, [])
+            except _MismatchError as error:
+                return error
+        elif found := _decoder_mismatch(item, inner, (at, name)):
+            return found
+    return None
 
 
 @dataclass(frozen=True, slots=True)
