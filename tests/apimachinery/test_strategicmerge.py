@@ -90,8 +90,8 @@ def items(*names: str) -> list[dict[str, Any]]:
         pytest.param(
             {"atomic": items("a")},
             {"atomic": [{"name": "b", "value": None}, {"$patch": "delete", "name": "x"}, {"$patch": "replace"}]},
-            {"atomic": [{"name": "b"}, {"name": "x"}, {}]},
-            id="directives in an atomic list are elements without members",
+            {"atomic": [{"name": "b"}, {"$patch": "delete", "name": "x"}, {"$patch": "replace"}]},
+            id="directives in an atomic list are unknown fields",
         ),
         pytest.param(
             {"items": [{"name": "a", "value": "1"}, {"name": "a", "value": "2"}]},
@@ -310,8 +310,11 @@ OBJECTS = st.dictionaries(KEYS, JSON, max_size=4)
 
 
 def directives(value: Any) -> bool:
+    """Return whether a directive is left, except in lists that are not merged."""
     if isinstance(value, dict):
-        return "$patch" in value or any(directives(item) for item in value.values())
+        return "$patch" in value or any(
+            directives(item) for key, item in value.items() if key not in ("atomic", "tags")
+        )
     return isinstance(value, list) and any(directives(item) for item in value)
 
 

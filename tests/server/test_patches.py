@@ -52,6 +52,18 @@ async def test_a_repeated_key_is_invalid_when_the_client_is_strict(
     assert "data" not in (await server.get(f"{MAPS}/a")).obj
 
 
+@in_server
+async def test_a_directive_in_a_list_that_is_not_merged_is_an_unknown_field(server: Server) -> None:
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    await server.post(accounts, {"metadata": {"name": "a"}})
+    body = b'{"imagePullSecrets":[{"$patch":"replace"},{"name":"q"}]}'
+    answer = await server.call(
+        "PATCH", f"{accounts}/a", body=body, content_type="application/strategic-merge-patch+json"
+    )
+    assert (answer.status, answer.obj["imagePullSecrets"]) == (200, [{}, {"name": "q"}])
+    assert answer.warnings == ['299 - "unknown field \\"imagePullSecrets[0].$patch\\""']
+
+
 @pytest.mark.parametrize(
     ("kind", "body", "status", "message"),
     [

@@ -3,8 +3,8 @@
 Rules kept here:
 * Objects merge member by member and null removes a member. Fields that the schema does not have merge as plain JSON.
 * A list whose field has `patch="merge"` merges: elements with the same `patch_key` merge in place, others are added. Without a key
-  the list is a set of primitives. Every other list is replaced; a directive in it counts as an element without members. Merging
-  the same patch twice gives the same result.
+  the list is a set of primitives. Every other list is replaced; a directive in it is an unknown field of its element. Merging the
+  same patch twice gives the same result.
 * Order of a merged list: elements in the patch (or in `$setElementOrder/<field>`) are in the order given there, the others keep
   theirs, and both are interleaved as in kube-apiserver: an element outside the patch comes before one of the patch only if it did
   so already. So a new element comes before the remaining elements outside the patch.
@@ -14,7 +14,7 @@ Rules kept here:
 * `$deleteFromPrimitiveList/<field>` removes values. `$retainKeys` removes every member that it does not list, and the patch must
   not set an unlisted one. `$setElementOrder` must contain the elements that the patch adds, in the same order.
 * Elements of a patch with the same key merge one after another, within a budget of copied bytes. Beyond it the patch is 422.
-* The result has no directives and no nulls. Misused directives are 400, and no message quotes a value.
+* The result has no nulls, and no directives but those unknown fields. Misused directives are 400, and no message quotes a value.
 * The result shares nothing with the arguments, which are not changed.
 
 Source: docs/protocol/patches.md#strategic-merge; the strategic merge patch design of the Kubernetes API conventions.
@@ -68,9 +68,7 @@ def _merge_object(original: Obj, patch: Obj, schema: Type | None, repeats: _Repe
         return {}
     if directive == _REPLACE:
         return {
-            key: _without_directives(value)
-            for key, value in patch.items()
-            if value is not None and not _is_directive(key)
+            key: _unmerged(value, None) for key, value in patch.items() if value is not None and not _is_directive(key)
         }
     members = {key: value for key, value in patch.items() if not _is_directive(key)}
     orders, removals = _list_directives(patch, SET_ORDER), _list_directives(patch, DELETE_FROM)
@@ -146,18 +144,22 @@ def _merge_value(before: Any, value: Any, field: Field | None, order: list[Any] 
             return _merge_list(
                 before if isinstance(before, list) else [], value, field, field.type.item, order, repeats
             )
-        return _without_directives(value)
+        return _unmerged(value, field.type if field else None)
     return value
 
 
-def _without_directives(value: Any) -> Any:
-    """Return a copy of patch content without directives and without nulls in objects."""
+def _unmerged(value: Any, schema: Type | None) -> Any:
+    """Return a copy of patch content that replaces what was there, without nulls in objects. A directive has no meaning there: it
+    stays where the schema has fields, for which it is an unknown one."""
     if isinstance(value, dict):
-        return {
-            key: _without_directives(item) for key, item in value.items() if item is not None and not _is_directive(key)
+        is_known = isinstance(schema, Message)
+        members = {
+            key: item for key, item in value.items() if item is not None and (is_known or not _is_directive(key))
         }
+        fields = {key: _declared_field(schema, key) for key in members}
+        return {key: _unmerged(item, field.type if (field := fields[key]) else None) for key, item in members.items()}
     if isinstance(value, list):
-        return [_without_directives(item) for item in value]
+        return [_unmerged(item, schema.item if isinstance(schema, ListOf) else None) for item in value]
     return value
 
 
