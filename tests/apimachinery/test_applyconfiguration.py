@@ -75,12 +75,12 @@ def test_duplicate_keys_are_reported() -> None:
     [
         pytest.param(
             b"[]",
-            "while decoding JSON: json: cannot unmarshal array into Go value",
+            "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value",
             id="a list",
         ),
         pytest.param(b"", "invalid object type: /, Kind=", id="nothing"),
-        pytest.param(b"\xff", "error decoding YAML: invalid UTF-8", id="no UTF-8"),
-        pytest.param(b"a: [", "error converting YAML to JSON: yaml: ", id="broken YAML"),
+        pytest.param(b"\xff", "error encoding patch: invalid UTF-8", id="no UTF-8"),
+        pytest.param(b"a: [", "error encoding patch: yaml: ", id="broken YAML"),
         pytest.param(b"kind: ConfigMap", "invalid object type: /, Kind=ConfigMap", id="no apiVersion"),
         pytest.param(
             b"{apiVersion: v2, kind: ConfigMap}", "invalid object type: /v2, Kind=ConfigMap", id="another apiVersion"

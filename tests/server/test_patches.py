@@ -129,3 +129,63 @@ async def test_what_makes_an_object_that_cannot_be_is_invalid(
     wanted = f"Invalid value: {told}"
     assert answer.obj["details"]["causes"] == [{"reason": "FieldValueInvalid", "message": wanted, "field": "patch"}]
     assert (answer.message, "hunter2" in str(answer.obj)) == (f' "" is invalid: patch: {wanted}', False)
+
+
+DEEP = b'{"a":' * 101 + b"1" + b"}" * 101
+INVALID = "invalid JSON patch"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "status", "message"),
+    [
+        pytest.param("json-patch+json", b'[{"op":', 400, INVALID, id="half a JSON patch"),
+        pytest.param("json-patch+json", b" ", 400, INVALID, id="blanks"),
+        pytest.param("merge-patch+json", b"{'a': 1}", 400, INVALID, id="a merge patch that is not JSON"),
+        pytest.param("strategic-merge-patch+json", b"a: 1", 400, INVALID, id="YAML as a strategic merge patch"),
+        pytest.param(
+            "merge-patch+json", DEEP, 400, "error decoding patch: exceeded max depth of 100", id="a deep merge patch"
+        ),
+        pytest.param("merge-patch+json", b"[]", 404, 'configmaps "a" not found', id="a list as a merge patch"),
+        pytest.param("json-patch+json", b"{}", 404, 'configmaps "a" not found', id="an object as a JSON patch"),
+        pytest.param("merge-patch+json", b"{}", 404, 'configmaps "a" not found', id="a merge patch"),
+        pytest.param(
+            "apply-patch+yaml",
+            b"a: [",
+            400,
+            "error encoding patch: yaml: line 1: did not find expected node content",
+            id="an apply patch that is not YAML",
+        ),
+        pytest.param(
+            "apply-patch+yaml",
+            b"[]",
+            400,
+            "error decoding patch: error unmarshaling JSON: while decoding JSON: "
+            "json: cannot unmarshal array into Go value of type map[string]interface {}",
+            id="a list as an apply patch",
+        ),
+        pytest.param(
+            "apply-patch+yaml",
+            b"{apiVersion: v1, kind: ConfigMap, data: {a: '1', a: '2'}}",
+            400,
+            "error strict decoding patch: error converting YAML to JSON: "
+            'yaml: unmarshal errors:\n  line 1: key "a" already set in map',
+            id="an apply patch with a key twice",
+        ),
+    ],
+)
+@in_server
+async def test_a_body_is_parsed_before_the_object_is_looked_up(
+    server: Server, kind: str, body: bytes, status: int, message: str
+) -> None:
+    target = f"{MAPS}/a?fieldManager=m&fieldValidation=Strict"
+    answer = await server.call("PATCH", target, body=body, content_type=f"application/{kind}")
+    assert (answer.status, answer.message) == (status, message)
+
+
+@in_server
+async def test_rights_and_options_are_judged_before_the_body(server: Server) -> None:
+    media = "application/merge-patch+json"
+    refused = await server.call("PATCH", f"{MAPS}/a", body=b"{", content_type=media, via=server.user("jane"))
+    assert (refused.status, refused.obj["reason"]) == (403, "Forbidden")
+    refused = await server.call("PATCH", f"{MAPS}/a?force=true", body=b"{", content_type=media)
+    assert (refused.status, refused.obj["reason"]) == (422, "Invalid")

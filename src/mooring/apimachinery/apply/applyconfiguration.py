@@ -36,7 +36,7 @@ def decode_apply(body: bytes, resource: Resource) -> DecodedBody:
     given = {} if given is None else given
     if not isinstance(given, dict):
         reason = unmarshal_error(given, "map[string]interface {}")
-        raise BadRequestError(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {reason}")
+        raise BadRequestError(f"error decoding patch: error unmarshaling JSON: while decoding JSON: {reason}")
     api_version, kind = given.get("apiVersion") or "", given.get("kind") or ""
     if (api_version, kind) != (resource.api_version, resource.kind):
         group, _, version = str(api_version).rpartition("/")
@@ -64,11 +64,11 @@ def _decode(body: bytes) -> tuple[Any, list[str]]:
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        raise BadRequestError("error decoding YAML: invalid UTF-8") from None
+        raise BadRequestError("error encoding patch: invalid UTF-8") from None
     try:
         return decode_yaml(text)
     except BadRequestError as error:
-        raise BadRequestError(f"error decoding YAML: error converting YAML to JSON: {error.message}") from None
+        raise BadRequestError(f"error encoding patch: {error.message}") from None
 
 
 def _restore_zeros(given: Any, normal: Any, schema: Type) -> Any:

@@ -23,11 +23,20 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError
 
 T = TypeVar("T")
+
+
+class JSONSyntaxError(BadRequestError):
+    """400: a body is not JSON."""
+
+
 _decode = msgspec.json.Decoder().decode
 
 
 def decode_json(body: bytes) -> Any:
-    """Return the value of JSON text; the last of duplicate keys counts. Raises BadRequestError, RequestEntityTooLargeError."""
+    """Return the value of JSON text; the last of duplicate keys counts.
+
+    Raises JSONSyntaxError, BadRequestError for what other limits forbid, and RequestEntityTooLargeError.
+    """
     if count_values(body) > MAX_VALUES:
         raise too_many_values()
     try:
@@ -38,10 +47,12 @@ def decode_json(body: bytes) -> Any:
         raise BadRequestError("invalid UTF-8 in string literal") from None
     except msgspec.MsgspecError as error:
         try:
-            reason = json_syntax_error(body) or _msgspec_limit(error)
+            reason = json_syntax_error(body)
         except RecursionError:  # Python's scanner has a few levels less than msgspec
             raise _too_deep() from None
-        raise BadRequestError(reason) from None
+        if reason:
+            raise JSONSyntaxError(reason) from None
+        raise BadRequestError(_msgspec_limit(error)) from None
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH and depth_exceeds(value):
         raise _too_deep()
     return value

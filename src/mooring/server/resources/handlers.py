@@ -16,7 +16,7 @@ from mooring.api.kind import Change, Kind
 from mooring.api.readonly import NO_WORKLOADS
 from mooring.apimachinery.apply.applyconfiguration import APPLY_PATCH, decode_apply
 from mooring.apimachinery.codec.goerrors import go_value, unmarshal_error
-from mooring.apimachinery.codec.json import decode_json, duplicate_keys
+from mooring.apimachinery.codec.json import JSONSyntaxError, decode_json, duplicate_keys
 from mooring.apimachinery.codec.limits import work_size
 from mooring.apimachinery.codec.requestbody import (
     cannot_be_handled,
@@ -239,10 +239,10 @@ class Resources:
         if media == APPLY_PATCH:
             return await self._apply(context, kind)
         body = await request.body()
+        options = _with_field_manager(context, parse_write_options(request.query, "PatchOptions"))
         decoded = await self._registry.long_work.run(
             len(body), context.user.username, partial(_decode_patch, media, body)
         )
-        options = _with_field_manager(context, parse_write_options(request.query, "PatchOptions"))
         before = tuple(context.warnings)
 
         def invalid_result(patch: Any, reason: str) -> InvalidError:
@@ -440,7 +440,7 @@ def _restrict_to_name(options: ListOptions, name: str) -> ListOptions:
 
 
 def _strict_decoding_error(reason: str) -> BadRequestError:
-    return BadRequestError(f"error strict decoding YAML: error converting YAML to JSON: {reason}")
+    return BadRequestError(f"error strict decoding patch: error converting YAML to JSON: {reason}")
 
 
 async def read_object(
@@ -471,12 +471,17 @@ def _with_field_manager(context: RequestContext, options: WriteOptions) -> Write
 
 
 def _decode_patch(media: str, body: bytes) -> tuple[Any, list[str]] | BadRequestError:
-    """Return the patch in `body` and its duplicate keys, or the error, which is raised only once the object is known to exist."""
+    """Return the patch in `body` and its duplicate keys. Raises BadRequestError for a body that cannot be parsed.
+
+    The error of a patch that has another type is returned: it is raised only once the object is known to exist, as in Kubernetes.
+    """
     prefix = "" if media == STRATEGIC_PATCH else "error decoding patch: "
     try:
         patch, duplicates = decode_json(body), duplicate_keys(body)
+    except JSONSyntaxError:
+        raise BadRequestError("invalid JSON patch") from None
     except BadRequestError as error:
-        return BadRequestError(prefix + error.message)
+        raise BadRequestError(prefix + error.message) from None
     if patch is None:  # Go reads null as an empty patch, which its merge patch refuses
         return BadRequestError("Invalid JSON Patch") if media == MERGE_PATCH else ({}, [])
     if media != JSON_PATCH and not isinstance(patch, dict):
