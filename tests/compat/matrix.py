@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 KUBECTL = ("1.20", "1.27", "1.28", "1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35")
-"""Tested releases of kubectl: Debian 12's, those of Google's SDK and those of packages of npm. Others are tested where installed."""
+"""Tested releases of kubectl: of Debian 12, of Google's SDK and of packages of npm. Others are tested where they are installed."""
 PYTHON = "kubernetes (Python)"
 LIGHTKUBE = "lightkube"
 KOPF = "kopf"

@@ -132,7 +132,10 @@ def public_pem(provider: OpenIdProvider) -> bytes:
 
 ATTACKS: list[Any] = [
     pytest.param(lambda p: unsigned(payload(p.id_token("jane"))), "unsupported-algorithm", id="alg none"),
-    pytest.param(lambda p: unsigned(payload(p.id_token("jane")))[:-2], "unsupported-algorithm", id="alg none and no signature at all"),
+    pytest.param(
+        lambda p: unsigned(payload(p.id_token("jane")))[:-2],
+        "unsupported-algorithm", id="alg none and no signature at all",
+    ),
     pytest.param(
         lambda p: signed_with_secret(payload(p.id_token("jane")), public_pem(p)),
         "unsupported-algorithm", id="HS256 with the public key",

@@ -69,6 +69,7 @@ async def test_a_directive_in_a_list_that_is_not_merged_is_an_unknown_field(serv
     [
         pytest.param("merge-patch", b"null", 400, "Invalid JSON Patch", id="a merge patch of nothing"),
         pytest.param("strategic-merge-patch", b"null", 200, "", id="a strategic merge patch of nothing"),
+        pytest.param("json-patch", b"null", 200, "", id="a JSON patch of nothing"),
         pytest.param(
             "strategic-merge-patch", b'{"apiVersion":"xxx"}', 200, "", id="a version, which Go's converter passes over"
         ),

@@ -483,7 +483,8 @@ def _decode_patch(media: str, body: bytes) -> tuple[Any, list[str]] | BadRequest
     except BadRequestError as error:
         raise BadRequestError(prefix + error.message) from None
     if patch is None:  # Go reads null as an empty patch, which its merge patch refuses
-        return BadRequestError("Invalid JSON Patch") if media == MERGE_PATCH else ({}, [])
+        empty: Any = [] if media == JSON_PATCH else {}
+        return BadRequestError("Invalid JSON Patch") if media == MERGE_PATCH else (empty, [])
     if media != JSON_PATCH and not isinstance(patch, dict):
         return BadRequestError(f"{prefix}{unmarshal_error(patch, 'map[string]interface {}')}")
     return patch, duplicates
