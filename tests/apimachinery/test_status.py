@@ -134,11 +134,14 @@ def test_an_error_without_reason_is_internal_and_names_none() -> None:
     assert (code, "reason" in status) == (500, False)
 
 
-def test_a_finished_deletion_is_a_success() -> None:
-    assert success_status(Details(name="a", group="g", kind="roles", uid="u")) == {
+@pytest.mark.parametrize(
+    ("revision", "metadata"), [(7, {"resourceVersion": "7"}), (0, {})], ids=["its revision", "a dry run"]
+)
+def test_a_finished_deletion_is_a_success(revision: int, metadata: dict[str, str]) -> None:
+    assert success_status(Details(name="a", group="g", kind="roles", uid="u"), revision) == {
         "kind": "Status",
         "apiVersion": "v1",
-        "metadata": {},
+        "metadata": metadata,
         "status": "Success",
         "details": {"name": "a", "group": "g", "kind": "roles", "uid": "u"},
     }

@@ -18,9 +18,23 @@ VERB = "unsafe-delete-ignore-read-errors"
 @in_server
 async def test_an_object_that_is_gone_is_told_by_a_status_with_its_uid(server: Server) -> None:
     made = await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}})
+    tried = await server.call("DELETE", "/api/v1/namespaces/default/configmaps/a?dryRun=All")
     gone = await server.call("DELETE", "/api/v1/namespaces/default/configmaps/a")
-    assert (gone.status, gone.obj["kind"], gone.obj["status"]) == (200, "Status", "Success")
-    assert gone.obj["details"] == {"name": "a", "kind": "configmaps", "uid": made.obj["metadata"]["uid"]}
+    for reply in (tried, gone):
+        assert (reply.status, reply.obj["kind"], reply.obj["status"]) == (200, "Status", "Success")
+        assert reply.obj["details"] == {"name": "a", "kind": "configmaps", "uid": made.obj["metadata"]["uid"]}
+    assert tried.obj["metadata"] == {}
+
+
+@in_server
+async def test_a_status_has_the_revision_of_the_deletion(server: Server) -> None:
+    await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "a"}})
+    gone = await server.call("DELETE", "/api/v1/namespaces/default/configmaps/a")
+    revision = gone.obj["metadata"]["resourceVersion"]
+    for at, names in ((int(revision) - 1, ["a"]), (int(revision), [])):
+        exact = f"resourceVersion={at}&resourceVersionMatch=Exact"
+        listed = await server.get(f"/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name=a&{exact}")
+        assert [item["metadata"]["name"] for item in listed.obj["items"]] == names
 
 
 @in_server
@@ -53,19 +67,18 @@ async def test_an_object_that_cannot_be_read_is_deleted_on_request(server: Serve
     assert (await server.call("DELETE", f"{SECRETS}/a")).status == 500
     tried = await server.call("DELETE", f"{SECRETS}/a?{UNSAFE}&dryRun=All")
     assert (await server.get(SECRETS)).status == 500, "a dry run deletes nothing"
+    before = server.registry.cache.revision
     gone = await server.call("DELETE", f"{SECRETS}/a?{UNSAFE}")
-    assert (
-        gone.obj
-        == tried.obj
-        == {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Success",
-            "details": {"name": "a", "kind": "Secret"},
-            "code": 200,
-        }
-    )
+    assert tried.obj == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {"name": "a", "kind": "Secret"},
+        "code": 200,
+    }
+    assert int(gone.obj["metadata"]["resourceVersion"]) > before
+    assert {**gone.obj, "metadata": {}} == tried.obj
     assert (await server.get(SECRETS)).obj["items"] == []
 
 

@@ -102,12 +102,12 @@ def status_of(error: BaseException) -> tuple[int, Obj]:
     return code, status
 
 
-def success_status(details: Details) -> Obj:
-    """Return the Status of a finished deletion."""
+def success_status(details: Details, revision: int) -> Obj:
+    """Return the Status of a deletion that was finished at `revision`; 0 for a dry run."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
-        "metadata": {},
+        "metadata": {"resourceVersion": str(revision)} if revision else {},
         "status": "Success",
         "details": _details(details),
     }

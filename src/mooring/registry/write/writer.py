@@ -570,11 +570,11 @@ class RegistryWriter:
             return None
         return Deleted(await self._wait_for_cache(kind, old.namespace, old.name, entry.revision, value), False)
 
-    async def delete_unreadable(self, kind: Kind, namespace: str, name: str, change: Change, dry_run: bool) -> None:
-        """Delete an object that cannot be decrypted or decoded, whatever holds it. Raises InvalidError for any other.
+    async def delete_unreadable(self, kind: Kind, namespace: str, name: str, change: Change, dry_run: bool) -> int:
+        """Delete an object that cannot be decrypted or decoded, whatever holds it, and return the revision of the deletion.
 
         Nothing is known of it: finalizers, admission, claims, deletion records and companions are left out. A dry run is judged in
-        the same way, and deletes nothing.
+        the same way, deletes nothing, and returns 0. Raises InvalidError for an object that can be read, or does not exist.
         """
         key = kind.key(namespace, name)
         for _ in range(WRITE_TRIES):
@@ -584,7 +584,7 @@ class RegistryWriter:
             await commit.prepare(kind, change, self._reader.fresh)
             commit.check(change)
             if dry_run:
-                return
+                return 0
             try:
                 delete = self._storage.delete(key, expected=entry.revision)
                 revision = await self._commit(delete, "delete", kind, (namespace, name), change)
@@ -592,7 +592,7 @@ class RegistryWriter:
                 continue
             log.warning("%s could not be read, and was deleted", key)
             await self._cache.reach(revision)
-            return
+            return revision
         raise errors.stale(kind, name)
 
     async def _record_deletion(self, kind: Kind, old: Stored, change: Change) -> bool:

@@ -333,7 +333,8 @@ class Resources:
             return await self._delete_unreadable(context, kind, options.dry_run)
         deleted = await self._registry.writer.delete(kind, info.namespace, info.name, options, self._change(context))
         if deleted.gone and not (kind.resource.returns_deleted or is_namespace(kind)):
-            return object_response(request, _deleted_status(kind, deleted.stored), STATUS)
+            revision = 0 if options.dry_run else deleted.stored.revision
+            return object_response(request, _deleted_status(kind, deleted.stored, revision), STATUS)
         return await self._response(context, kind, deleted.stored)
 
     async def _delete_unreadable(self, context: RequestContext, kind: Kind, dry_run: bool) -> Response:
@@ -356,8 +357,9 @@ class Resources:
             refusal = ForbiddenError.of(info.group, info.resource, info.name, reason)
             context.rejected_reason = refusal.message
             raise refusal
-        await self._registry.writer.delete_unreadable(kind, info.namespace, info.name, self._change(context), dry_run)
-        status = success_status(Details(name=info.name, kind=kind.resource.kind))
+        change = self._change(context)
+        revision = await self._registry.writer.delete_unreadable(kind, info.namespace, info.name, change, dry_run)
+        status = success_status(Details(name=info.name, kind=kind.resource.kind), revision)
         return object_response(context.request, {**status, "code": 200}, STATUS)
 
     async def _delete_collection(self, context: RequestContext, kind: Kind) -> Response:
@@ -515,12 +517,13 @@ def _apply_patch(media: str, patch: Any, current: Obj, kind: Kind) -> Obj:
     return strategic_merge_patch(current, patch, kind.resource.schema)
 
 
-def _deleted_status(kind: Kind, stored: Stored) -> Obj:
+def _deleted_status(kind: Kind, stored: Stored, revision: int) -> Obj:
     return success_status(
         Details(
             name=stored.name,
             group=kind.resource.group,
             kind=kind.resource.plural,
             uid=stored.obj["metadata"].get("uid", ""),
-        )
+        ),
+        revision,
     )
