@@ -28,6 +28,7 @@ from mooring.apimachinery.apply.managedfields import (
     Author,
     apply_configuration,
     entries_after_update,
+    entries_of_creator,
     format_entries,
     parse_entries,
     without_times,
@@ -256,6 +257,14 @@ def test_fields_that_the_server_sets_have_no_owner() -> None:
     thing = Thing().apply("a", config_map({"x": "1"}))
     thing.update("b", metadata={"name": "m", "managedFields": thing.entries, "generation": 2, "resourceVersion": "9"})
     assert thing.owners == {"a Apply": [".data.x"]}
+
+
+def test_the_creator_of_an_object_owns_its_fields_and_none_that_the_server_sets() -> None:
+    made = config_map({"x": "1"}, labels={"l": "1"}, uid="u", creationTimestamp="2026-01-01T00:00:00Z")
+    entries = entries_of_creator(made, author("a"))
+    assert owners(entries) == {"a Update": [".data", ".data.x", ".metadata.labels", ".metadata.labels.l"]}
+    assert entries[0]["time"] == "2026-01-01T00:00:00Z"
+    assert entries_of_creator(config_map(), author("a")) == []
 
 
 def test_an_object_that_was_never_applied_is_not_tracked() -> None:
