@@ -250,15 +250,19 @@ def test_a_data_key_that_was_not_decrypted_is_asked_for_again_less_often_each_ti
     run(body)
 
 
-def test_a_wrong_answer_is_not_remembered_and_other_values_of_the_data_key_are_read(plugin: SimulatedPlugin) -> None:
+def test_a_wrong_answer_is_not_remembered_and_other_values_of_the_data_key_are_read(
+    plugin: SimulatedPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def body() -> None:
         async with started(configuration(plugin)) as writer:
             value, moved = (writer.seal(SECRETS, b"value", context) for context in (KEY, KEY + b"/other"))
         async with started(configuration(plugin)) as providers:
+            monkeypatch.setattr(module, "UNHEALTHY_SECONDS", 3600.0)  # the key that waits is not asked for meanwhile
             with pytest.raises(UnreadableError, match="not authentic"):
                 await providers.open(SECRETS, moved, KEY)  # the fault of the value, and not of its data key
             assert await providers.open(SECRETS, value, KEY) == (b"value", False)
             assert plugin.calls["Decrypt"] == 1
+        monkeypatch.setattr(module, "UNHEALTHY_SECONDS", 0.02)
         wrong = [message((1, b"w" * 32))]
         plugin.reply = lambda method, request: wrong.pop() if method == "Decrypt" and wrong else None
         again: list[bool] = []
