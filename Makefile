@@ -52,7 +52,7 @@ faults: setup ## run 300 seeds of failing file operations; MOORING_FAULT_SEEDS=1
 test-changed: setup ## run the tests of the rooms that the working tree touches
 	$(BIN)/python -m tests.changed $(ARGS)
 
-steady: setup ## find tests that wait for luck: three orders of live tests on a busy machine with a slow disk; 45 minutes
+steady: setup ## find tests that wait for luck: three orders of live tests on a busy machine with a slow disk; about 45 minutes
 	$(BIN)/python -m tests.steady $(ARGS)
 
 replay: setup ## run again what a worker with a failed test ran: FILE=.replay/gw0.json

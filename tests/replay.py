@@ -99,7 +99,7 @@ class Recording:
             "selection": [
                 *(("-m", option.markexpr) if option.markexpr else ()),
                 *(("-k", option.keyword) if option.keyword else ()),
-                *(("--rows", rows) if (rows := self.config.getoption("--rows", None)) else ()),
+                *(("--orders", str(orders)) if (orders := self.config.getoption("--orders", 1)) > 1 else ()),
             ],
             "paths": [str(path) for path in self.config.args],
             "tests": len(self.order),

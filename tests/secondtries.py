@@ -69,7 +69,9 @@ def _is_live(module: ModuleType) -> bool:
     return False
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark before other plugins order the tests by their marks."""
     for item in items:
         module = getattr(item, "module", None)
         fixtures: frozenset[str] = frozenset(getattr(item, "fixturenames", ()))

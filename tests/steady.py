@@ -3,10 +3,9 @@
 Contract:
 * The live tests run three times and the others once, each time in another order, beside two busy loops and with every fsync delayed
   by 50 ms: by a preloaded library, which the system's compiler builds. Without a compiler the run says so, and goes on without.
-  Of a table, each of the three runs takes its third of the rows (`--rows`): all rows three times would take 57 minutes. Sweeps
-  (mark `sweep`), which try every point of a fixed sequence, run once.
+  `tests/orders.py` says which tests run how often.
 * What failed, what needed a second try and what left a descriptor open is printed at the end; any of it is exit code 1.
-* It takes at most 45 minutes on two cores: a pass that could not end in time is not begun, and that is a failure, too.
+* It takes about 45 minutes on two quiet cores. The time is printed, and never a failure.
 * `--ahead 400` runs every test once on a date 400 days ahead, by Debian's libfaketime, without those marked `client`: their
   programs, such as kubectl, do not follow it. `--strange` runs every test once with another locale, time zone and home, and
   proxies that do not exist.
@@ -18,43 +17,23 @@ import argparse
 import contextlib
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.report import Report, lines, read, total
 
 ROOT = Path(__file__).parents[1]
-MINUTES = 45.0
+ORDERS = 3
 LOOPS = 2
 WORKERS = 4 * (os.cpu_count() or 1)
 """Live tests wait for each other's processes and for the slow disk more than they compute."""
 DELAY_MS = 50
 FAKETIME = tuple(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One run of pytest."""
-
-    name: str
-    expression: str
-    options: tuple[str, ...] = ()
-    live: bool = False
-
-
-PASSES = (
-    Pass("all other tests and sweeps", "not live or sweep"),
-    Pass("live tests, first order", "live and not sweep", ("--rows", "1/3"), live=True),
-    Pass("live tests, second order", "live and not sweep", ("--rows", "2/3"), live=True),
-    Pass("live tests, third order", "live and not sweep", ("--rows", "3/3"), live=True),
-)
 
 
 @contextlib.contextmanager
@@ -104,22 +83,14 @@ def another_date(days: int, folder: Path) -> dict[str, str]:
     }
 
 
-def live_files() -> list[str]:
-    """Return the files with live tests: to collect all files takes each worker 17 s of a processor, and these 8 s."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "live"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [line.rpartition(":")[0] for line in found.splitlines() if re.fullmatch(r"tests/\S+\.py: \d+", line)]
-
-
-def run(one: Pass, folder: Path, variables: Mapping[str, str], arguments: list[str]) -> Report | None:
-    """Run the tests of a pass, in an order of its own. Return its report."""
-    report, seed = folder / f"{one.name}.json", random.SystemRandom().randrange(2**32)
-    sys.stdout.write(f"\n== {one.name}, order {seed}\n")
+def run(name: str, folder: Path, variables: Mapping[str, str], arguments: list[str]) -> Report | None:
+    """Run tests in an order of its own. Return the report."""
+    report, seed = folder / "report.json", random.SystemRandom().randrange(2**32)
+    sys.stdout.write(f"\n== {name}, order {seed}\n")
     sys.stdout.flush()
-    selection = ["-m", one.expression] if one.expression else []
     command = [
-        sys.executable, "-m", "pytest", "-n", str(WORKERS), "--dist", "worksteal", f"--randomly-seed={seed}", *selection,
-        "--fail-on-leftovers", "--report", str(report), *one.options, *arguments,
+        sys.executable, "-m", "pytest", "-n", str(WORKERS), "--dist", "worksteal", f"--randomly-seed={seed}",
+        "--fail-on-leftovers", "--report", str(report), *arguments,
     ]  # fmt: skip
     subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False)
     return read(report)
@@ -154,41 +125,26 @@ def main() -> int:
     other.add_argument("--strange", action="store_true", help="run every test once, in another environment")
     options, arguments = parser.parse_known_args()
     begun = time.monotonic()
-    reports: list[Report | None] = []
-    stages: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="mooring-steady-") as name:
-        folder = Path(name)
-        passes: tuple[Pass, ...] = PASSES
+    with tempfile.TemporaryDirectory(prefix="mooring-steady-") as place:
+        folder = Path(place)
         load: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        files: list[str] = []
         if options.ahead is not None:
-            passes = (Pass(f"{options.ahead} days ahead", "not client"),)
+            name, selection = f"{options.ahead} days ahead", ["-m", "not client"]
             try:
                 variables = another_date(options.ahead, folder)
             except OSError as error:
                 sys.stderr.write(f"error: {error}\n")
                 return 1
         elif options.strange:
-            passes, variables = (Pass("a strange machine", ""),), strange_machine(folder)
+            name, selection, variables = "a strange machine", [], strange_machine(folder)
         else:
-            variables, load, files = slow_disk(folder), busy(), live_files()
+            name, selection = f"live tests in {ORDERS} orders, the others once", ["--orders", str(ORDERS)]
+            variables, load = slow_disk(folder), busy()
         with load:
-            longest: dict[str, float] = {}
-            for one in passes:
-                if time.monotonic() - begun + longest.get(one.expression, 0.0) > MINUTES * 60:
-                    sys.stderr.write(
-                        f"error: {one.name}: not begun, because it would not end within {MINUTES:.0f} minutes\n"
-                    )
-                    reports.append(None)
-                    continue
-                start = time.monotonic()
-                paths = files if one.live else []
-                reports.append(run(one, folder, variables, [*arguments, *paths]))
-                taken = time.monotonic() - start
-                longest[one.expression] = max(taken, longest.get(one.expression, 0.0))
-                stages.append(f"{taken / 60:6.1f} min  {one.name}")
-    sys.stdout.write("\n".join(["", *lines(stages, reports), total(reports)]) + "\n")
-    return 1 if any(map(unsteady, reports)) else 0
+            report = run(name, folder, variables, [*selection, *arguments])
+    stage = f"{(time.monotonic() - begun) / 60:6.1f} min  {name}"
+    sys.stdout.write("\n".join(["", *lines([stage], [report]), total([report])]) + "\n")
+    return 1 if unsteady(report) else 0
 
 
 if __name__ == "__main__":

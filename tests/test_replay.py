@@ -23,7 +23,7 @@ def test_it(number):
     seen.append(number)
     assert not {3, 30} <= set(seen), seen
 """
-CONFTEST = 'pytest_plugins = ["tests.replay", "tests.rows"]\n'
+CONFTEST = 'pytest_plugins = ["tests.replay", "tests.orders"]\n'
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def session(folder: Path, *flags: str, tests: str = TESTS) -> subprocess.Complet
 
 @pytest.mark.parametrize(
     "flags",
-    [(), ("-n", "1"), ("-n", "1", "-p", "no:randomly"), ("-k", "test_it", "tests_of_it/test_it.py"), ("--rows", "2/2")],
-    ids=["one process", "a worker", "without randomly", "a selection", "a share of the rows"],
+    [(), ("-n", "1"), ("-n", "1", "-p", "no:randomly"), ("-k", "test_it", "tests_of_it/test_it.py"), ("--orders", "2")],
+    ids=["one process", "a worker", "without randomly", "a selection", "two orders"],
 )
 def test_what_a_worker_ran_is_run_again_in_its_order(tmp_path: Path, flags: tuple[str, ...]) -> None:
     first = session(tmp_path, *flags)

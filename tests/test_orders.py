@@ -1,0 +1,80 @@
+"""`pytest --orders N`: every live test runs in every order, and every row of a table in at least one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.orders import shared
+
+ROOT = Path(__file__).parents[1]
+TESTS = """
+import pathlib
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def ran(request):
+    with pathlib.Path("ran").open("a") as file:
+        file.write(request.node.name + "\\n")
+
+
+@pytest.mark.live
+class TestLive:
+    def test_plain(self):
+        pass
+
+    @pytest.mark.parametrize("number", range(6))
+    def test_table(self, number):
+        pass
+
+    @pytest.mark.sweep
+    def test_sweep(self):
+        pass
+
+
+def test_pure():
+    pass
+"""
+
+NAMES = ["a", "b[1]", "b[2]", "b[3]", "b[4]", "c[x]", "c[y]", "d[only]"]
+
+
+@pytest.mark.parametrize(
+    ("number", "shares", "kept"),
+    [
+        pytest.param(1, 3, {"a", "b[1]", "b[4]", "c[x]", "d[only]"}, id="the first third"),
+        pytest.param(2, 3, {"a", "b[2]", "c[y]", "d[only]"}, id="the second third"),
+        pytest.param(3, 3, {"a", "b[3]", "c[x]", "d[only]"}, id="a table of two rows runs one of them again"),
+        pytest.param(1, 1, set(NAMES), id="everything"),
+    ],
+)
+def test_a_share_has_its_rows_of_every_table(number: int, shares: int, kept: set[str]) -> None:
+    assert shared(reversed(NAMES), number, shares) == kept
+
+
+def test_the_shares_together_are_all_tests() -> None:
+    assert set().union(*(shared(NAMES, number, 3) for number in (1, 2, 3))) == set(NAMES)
+
+
+def test_live_tests_run_in_each_order_and_the_others_once(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.orders"]\n')
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  live\n  sweep\n")
+    (tmp_path / "test_it.py").write_text(TESTS)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--orders", "3"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    ran = Counter((tmp_path / "ran").read_text().split())
+    table = {f"test_table[{number}]": 1 for number in range(6)}
+    assert ran == {"test_plain": 3, "test_sweep": 1, "test_pure": 1, **table}
