@@ -453,3 +453,22 @@ def test_patch_keys_are_those_of_kubernetes() -> None:
 def test_a_status_without_rules_about_warnings_gives_none() -> None:
     status = (BY_PLURAL["nodes"].subresources or {})["status"]
     assert status.warnings({}, {}) == []
+
+
+def test_the_creators_of_objects_that_machines_write_are_not_recorded() -> None:
+    # docs/adr/0013
+    untracked = {kind.resource.plural for kind in KINDS if kind.stored and not kind.tracks_creator({})}
+    assert untracked == {
+        "certificatesigningrequests",
+        "csinodes",
+        "events",
+        "leases",
+        "lineagerecords",
+        "nodeidentities",
+        "nodes",
+    }
+
+
+@pytest.mark.parametrize(("secret_type", "tracked"), [("bootstrap.kubernetes.io/token", False), ("Opaque", True)])
+def test_the_creator_of_a_secret_is_recorded_unless_it_is_a_bootstrap_token(secret_type: str, tracked: bool) -> None:
+    assert BY_PLURAL["secrets"].tracks_creator({"type": secret_type}) is tracked
