@@ -37,6 +37,12 @@ def test_every_module_opens_by_saying_what_it_is() -> None:
     assert [named(path) for path, opening in openings.items() if opening is None or not opening[1].strip()] == []
 
 
+def test_docstrings_of_the_program_begin_with_a_verb_or_a_noun() -> None:
+    first = re.compile(r'^\s*"""(?:What|Whether|Who|How|As|Of|It|The same)\b.*', re.M)
+    found = {named(path): first.findall(path.read_text()) for path in SOURCES}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
 def test_no_name_is_vague() -> None:
     def parts(path: Path) -> set[str]:
         return {part for name in path.relative_to(ROOT).with_suffix("").parts for part in name.split("_")}

@@ -108,7 +108,7 @@ class JoinOptions:
 
     @property
     def node(self) -> NodeOptions:
-        """What was chosen for the Node, now or by an earlier run."""
+        """Return the settings that were chosen for the Node, now or by an earlier run."""
         first, *others = self.settings.node_ip or self.state.record.read().node_ip or ("",)
         return NodeOptions(
             register_node=self.settings.register_node,

@@ -38,7 +38,7 @@ _OF_CONTROL_PLANE = ("ca.key", "apiserver.crt")
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What is left of a membership on this machine."""
+    """Files that are left of a membership on this machine, and its name."""
 
     files: tuple[Path, ...]
     """Files to remove, in their order."""

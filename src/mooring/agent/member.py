@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """What was chosen for the Node of a machine."""
+    """Settings that were chosen for the Node of a machine."""
 
     register_node: str = ""
     """One of REGISTRATIONS; empty for the default of the server."""

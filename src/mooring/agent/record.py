@@ -24,7 +24,7 @@ Entry = Literal["expirationSeconds", "nodeIP", "nodeUID", "hooksDone", "systemRo
 
 
 class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """What is remembered.
+    """Settings and progress of an agent that outlive its process.
 
     * `expiration_seconds`: lifetime that was chosen for the client certificate; 0 leaves it to the signer.
     * `node_ip`: addresses that were chosen for the Node; none for the one towards the server.

@@ -43,7 +43,7 @@ class Subresource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcePath:
-    """What a client needs to know of a resource: its kind and where it is."""
+    """Kind and path of a resource: all that a client needs to know of it."""
 
     group: str
     version: str

@@ -102,7 +102,7 @@ class Outcome:
     certificate: CheckedPeer | None = field(default=None, repr=False, compare=False)
     """Client certificate that decided, if one did."""
     basis: bytes = field(default=b"", repr=False, compare=False)
-    """What the acceptance follows from (`mooring.authn.verdict.Accepted`)."""
+    """Facts from which the acceptance follows (`mooring.authn.verdict.Accepted`)."""
 
     @property
     def is_undecided(self) -> bool:

@@ -89,13 +89,13 @@ def selected(kubeconfig: str, context_name: str) -> Selected:
 
 
 class Effect(Enum):
-    """What a command does to a cluster."""
+    """Effect of a command on a cluster."""
 
     READS = "reads"
     CHANGES = "changes"
     """The command says which cluster it talks to."""
     ENDS = "ends"
-    """It takes something away, and asks a person first whether this is the right cluster."""
+    """The command takes something away, and asks a person first whether this is the right cluster."""
 
 
 @dataclass

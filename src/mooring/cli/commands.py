@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 _PATHS = {"FILE": "file", "PATH": "file", "DIR": "dir"}
-"""What a shell completes for a value, by its name in the help."""
+"""Completion of a value by the shell, by its name in the help."""
 
 
 class PathText(click.types.StringParamType):

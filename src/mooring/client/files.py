@@ -233,7 +233,7 @@ _HINTS: Mapping[int, str] = MappingProxyType(
         errno.ENOTEMPTY: "something else is in that directory; move it away or choose another directory",
     }
 )
-"""What to do about an error of the file system, by its number."""
+"""Advice about an error of the file system, by its number."""
 
 
 def os_reason(error: OSError) -> str:

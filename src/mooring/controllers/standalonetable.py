@@ -66,7 +66,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standalone:
-    """How one controller runs outside of a server."""
+    """Declaration of one controller that runs outside of a server."""
 
     writes: tuple[Permission, ...]
     checks: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ CHECK_WRITES: Mapping[str, tuple[Permission, ...]] = MappingProxyType(
         "name-ownership": (Permission(rule("create,update", GROUP, "nodeidentities")),),
     }
 )
-"""What each issuance check writes."""
+"""Permissions that each issuance check needs for its writes."""
 _ALL_CHECKS = tuple(CHECK_WRITES)
 _CHECKS_OF_NODES = tuple(name for name in CHECK_WRITES if name != "bootstrap-token-limits")
 """Checks that write for a controller whose requests come from nodes alone, and never from a bootstrap token."""

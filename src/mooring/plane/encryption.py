@@ -98,7 +98,7 @@ class EncryptionAtRest:
 
     @property
     def has_health_check(self) -> bool:
-        """As kube-apiserver has it: with KMS plugins, and with a file that may add some."""
+        """Return True with KMS plugins, and with a file that may add some, as kube-apiserver does."""
         return self.reloads or bool(self.providers.transformers.configuration.plugins)
 
     def follow(self, reloading: Reloading) -> None:

@@ -25,7 +25,7 @@ class AuditMode(StrEnum):
     BLOCKING = "blocking"
     """Before the response is sent. A record that cannot be written does not keep it back."""
     BLOCKING_STRICT = "blocking-strict"
-    """The same, and a request whose arrival cannot be recorded is refused."""
+    """Before the response, like `BLOCKING`. A request whose arrival cannot be recorded is refused."""
 
 
 def _mode(text: str, key: str) -> AuditMode:

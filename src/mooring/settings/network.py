@@ -121,12 +121,12 @@ class NetworkSettings(Settings):
 
     @property
     def listens_everywhere(self) -> bool:
-        """Whether the server listens on every address of both families."""
+        """Return True when the server listens on every address of both families."""
         return ipaddress.ip_address(self.bind_address).is_unspecified
 
     @property
     def publishes_detected(self) -> bool:
-        """Whether the addresses of the machine are published, because no setting names others."""
+        """Return True when the addresses of the machine are published, because no setting names others."""
         return self.listens_everywhere and not self.control_plane_endpoint and not self.advertise_address
 
     def listens_at(self, address: Address) -> bool:

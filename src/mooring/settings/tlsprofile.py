@@ -51,7 +51,7 @@ _HTTP_2_REQUIRED = frozenset(tuple(_AUTHENTICATED)[:2])
 
 @dataclass(frozen=True, slots=True)
 class TlsProfile:
-    """What a server offers to its clients."""
+    """TLS versions and cipher suites that a server offers to its clients."""
 
     tls_1_2_suites: tuple[str, ...] = tuple(_AUTHENTICATED.values())
     """OpenSSL's names, those of authenticated encryption first."""

@@ -31,7 +31,7 @@ LEVELS: tuple[str, ...] = (
     "the objects of Kubernetes, the objects of mooring.dev, and the keys below /mooring/",
     "agent tokens among the shared keys (docs/adr/0076-rotation-of-the-agent-token.md)",
 )
-"""What each level adds, from level 1 on. Rows are only added, each by the first program that can write it."""
+"""Additions of each level, from level 1 on. Rows are only added, each by the first program that can write it."""
 AGENT_TOKENS_LEVEL = 2
 TTL_SECONDS = 15
 """Time without a change after which a process is dead, as for the leases of servers (docs/adr/0048-servers-that-live.md)."""

@@ -96,7 +96,7 @@ class SupervisedMember(Member):
     urls: tuple[str, ...]
     uses_system_roots: bool
     api_port: int
-    """As in the configuration."""
+    """Port of the API server, as the configuration says."""
     apiservers: tuple[str, ...] = ()
     """Addresses that the server named at the join; none when it did not."""
 

@@ -26,7 +26,7 @@ _buffer = memoryview(bytearray(READ_BUFFER))
 
 
 class Dialogue(Enum):
-    """How far a connection has come."""
+    """Stage that a connection has reached."""
 
     SILENT = "neither side has sent anything"
     ASKED = "the client has sent something, and the server has not"

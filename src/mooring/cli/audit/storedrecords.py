@@ -31,7 +31,7 @@ PAGE_ENTRIES = 256
 
 @dataclass(frozen=True, slots=True)
 class StoredObjects:
-    """What a verification needs, all of one revision."""
+    """Objects that a verification needs, all of one revision."""
 
     requests: Sequence[Obj]
     records: Sequence[Obj]

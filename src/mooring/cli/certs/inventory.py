@@ -156,7 +156,7 @@ class Inventory:
     ends: Sequence[Obj] = ()
     """The ConfigMap of ends that wait to be settled, if there is one."""
     warning: str = ""
-    """What the server does not enforce; "" for a Mooring server."""
+    """Promise that the server does not enforce; "" for a Mooring server."""
     issued: Mapping[str, Obj] = field(default_factory=dict)
     """Entries of the lineage by serial number, in the order of their issue."""
     is_lineage_read: bool = True

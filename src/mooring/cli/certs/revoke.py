@@ -98,7 +98,7 @@ class Written:
     entry: Obj
     done: str
     warning: str = ""
-    """What the server does not enforce; "" for a Mooring server."""
+    """Promise that the server does not enforce; "" for a Mooring server."""
 
 
 @click.command("revoke")

@@ -23,7 +23,7 @@ from mooring.pki.x509.signers import KUBELET_SERVING
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What the name of a node has now: its NodeIdentity and its Node, where there are any."""
+    """Objects that the name of a node has now: its NodeIdentity and its Node, where there are any."""
 
     node_name: str
     identity: Obj | None

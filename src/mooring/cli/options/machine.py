@@ -21,7 +21,7 @@ _DOCUMENTATION_ADDRESSES = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socke
 
 _IPV6_ADDR_PREFERENCES = 72
 _IPV6_PREFER_SRC_PUBLIC = 2
-"""Of linux/in6.h (RFC 5014); the module socket does not have them."""
+"""Constants of linux/in6.h (RFC 5014); the module socket does not have them."""
 
 
 def default_data_dir() -> str:

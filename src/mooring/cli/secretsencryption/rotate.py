@@ -124,7 +124,7 @@ def _confirmed(place: _File) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Rotation:
-    """What the steps of one rotation use."""
+    """Connection and settings that the steps of one rotation use."""
 
     place: _File
     client: ClusterClient

@@ -31,7 +31,7 @@ PROBLEM = "unavailable"
 
 @dataclass(slots=True)
 class Gathering:
-    """What several sections read, each once."""
+    """Answers of the server that several sections read, each requested once."""
 
     client: ClusterClient
     selected: Selected

@@ -86,12 +86,12 @@ class Unit:
 
     @cached_property
     def _is_offline(self) -> bool:
-        """Whether systemd surely does not run this machine. An answer that is missing is no such: a service may run."""
+        """Return True when systemd surely does not run this machine. Without an answer a service may run."""
         return self._call("is-system-running", checked=False).stdout.strip() == "offline"
 
     @property
     def is_masked(self) -> bool:
-        """Whether an administrator forbade the unit (`systemctl mask`): nothing starts it, and its file says nothing."""
+        """Return True when an administrator forbade the unit (`systemctl mask`): nothing starts it, and its file says nothing."""
         return os.path.realpath(self.path) == os.devnull
 
     def is_own(self) -> bool:

@@ -83,7 +83,7 @@ class RolloverOnDisk:
     old: ReportedCa | None = None
     new: ReportedCa | None = None
     is_bridged: bool = False
-    """Whether one CA vouches for the other."""
+    """True when one CA vouches for the other."""
 
 
 @dataclass(frozen=True, slots=True)

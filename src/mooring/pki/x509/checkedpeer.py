@@ -57,7 +57,7 @@ class CheckedPeer(Protocol):
 
     @property
     def path(self) -> tuple[PathCertificate, ...]:
-        """It and the certificates above it, apart from the cluster's own CAs."""
+        """Return the certificate and those above it, apart from the cluster's own CAs."""
 
 
 @dataclass(frozen=True, slots=True)

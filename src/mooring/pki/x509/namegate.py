@@ -110,7 +110,7 @@ class Reservations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvidence:
-    """What is known about a node and the names that it requests."""
+    """Facts about a node and the names that it requests."""
 
     node: str
     reservations: Reservations

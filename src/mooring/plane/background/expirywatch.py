@@ -53,20 +53,20 @@ class Ending(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExpirySource:
-    """What is in force in one place."""
+    """Certificates that are in force in one place."""
 
     text: str
     advice: str
     read: Callable[[], Sequence[Ending]]
     is_ca: bool = False
     is_renewed: bool = False
-    """Whether this server renews it."""
+    """True for certificates that this server renews."""
     last_counts: bool = False
-    """Whether it ends with the last of its certificates, as a bundle of CAs; else with the first, as a chain."""
+    """True when the source ends with the last of its certificates, as a bundle of CAs; else with the first, as a chain."""
     file: str = ""
     """File that has it; "" where it is in several."""
     may_be_missing: bool = False
-    """Whether the file is one that an administrator may have removed."""
+    """True for a file that an administrator may have removed."""
 
     def first_end(self) -> Ending | None:
         """Return the certificate with which this ends; None where there is none, or where it cannot be read."""
@@ -112,7 +112,7 @@ class ExpiryWatch:
         self._seen: dict[str, int] = {}
         """Serial numbers of what ended soon at the last look."""
         self.passes = True
-        """Whether nothing ended or ended soon at the last look."""
+        """True when nothing had ended or was about to end at the last look."""
 
     def end_of(self, name: str) -> float:
         """Return the end of a source in seconds since 1970; that of the year 9999 where there is none."""

@@ -1,4 +1,4 @@
-"""What of a server ends some day, for `ExpiryWatch`: its own certificates and CAs, and those of the operator's files."""
+"""Sources of certificates that end some day, for `ExpiryWatch`: its own certificates and CAs, and those of the operator's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all groups of parts of one server process are built of."""
+"""Foundation of one server process: the objects that all groups of its parts use."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class ServerStatus:
     config: ServerConfig
     parts: RegistryParts
     sources: Mapping[str, ExpirySource]
-    """What ends some day, by name."""
+    """Sources of certificates that end some day, by name."""
     snapshots: ScheduledSnapshots | None
 
     def report(self) -> Obj:

@@ -1,1 +1,1 @@
-"""What a server writes into its cluster: first objects, the first token and the CAs in force."""
+"""Objects that a server writes into its cluster: first objects, the first token and the CAs in force."""

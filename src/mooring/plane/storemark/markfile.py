@@ -85,7 +85,7 @@ class MarkFile:
         self.damage = ""
         """Why the mark is damaged, until that is settled."""
         self.mark = Mark()
-        """What the file has; an empty mark while that is damaged."""
+        """Mark in the file; an empty mark while that is damaged."""
         self._lock: int | None = None
         self._written = b""
         self._is_reported = False

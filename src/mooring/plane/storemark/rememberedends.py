@@ -36,7 +36,7 @@ RECORDED = "recorded"
 
 
 class RememberedEnds:
-    """What one process knows of what ended. It begins with what a mark has."""
+    """Ends that one process knows, at first those of the mark."""
 
     def __init__(self, mark: Mark, views: Views, clock: Clock, changed: asyncio.Event, directory: Path) -> None:
         """`changed` is set when there is something to write. `directory`: the data directory, for the log."""

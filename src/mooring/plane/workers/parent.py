@@ -66,7 +66,7 @@ class WorkerFault(Exception):  # noqa: N818 - not an error of the operator: the 
 
 
 class Stage(IntEnum):
-    """How far the server has come. It never goes back; a stop may follow each stage."""
+    """Stage that the server has reached. It never goes back; a stop may follow each stage."""
 
     FIRST = 1
     """No worker has served: one starts alone."""

@@ -84,7 +84,7 @@ DECODED = DecodedObjects()
 
 
 class DecodedForms:
-    """What was made of the bytes of one object."""
+    """Forms that were made of the bytes of one object."""
 
     __slots__ = ("fields", "obj")
 

@@ -132,7 +132,7 @@ class AuditLog:
 
     @property
     def problem(self) -> str:
-        """What keeps records from where they belong; "" while all are written."""
+        """Return the reason why records are not written where they belong; "" while all are."""
         refused = "" if self._refused is None else self._refused.problem
         return self._file.problem or ("the disk is too slow" if self._is_slow else refused)
 

@@ -116,7 +116,7 @@ class RotatedFile:
         self.generation = 0
         """Number of files that were begun after the first one, by a rotation or a move."""
         self.problem = ""
-        """What fails now; "" while everything is written where it belongs."""
+        """Operation that fails now; "" while everything is written where it belongs."""
         self.is_refusing = False
         """True while the last write did not take all lines."""
         self._failure = ""

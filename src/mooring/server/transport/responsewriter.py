@@ -41,7 +41,7 @@ class ResponseWriter:
     __slots__ = ("ended", "transport")
 
     _last: ClassVar[tuple[bytes, bytes]] = b"", b""
-    """What was written last by any writer, and its chunk: an event is framed once, and all its watchers take the same bytes."""
+    """Event that any writer wrote last, and its chunk: an event is framed once, and all its watchers take the same bytes."""
 
     def __init__(self, transport: Outlet) -> None:
         self.transport = transport

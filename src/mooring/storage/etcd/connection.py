@@ -81,7 +81,7 @@ REMEDIES: Mapping[str, str] = {
     "user name is empty": "etcd demands a user: give --etcd-username and --etcd-password-file, or a client certificate",
     "permission denied": "etcd denied the permission: grant the user read and write on the keys of --etcd-prefix and of /mooring/",
 }
-"""What to do, by a part of the message of a refusal. A refused request has changed nothing, but see
+"""Advice to the operator, by a part of the message of a refusal. A refused request has changed nothing, but see
 `EtcdRefusedError.is_for_space`."""
 _NOT_PROPOSED = ("etcdserver: no leader", "etcdserver: too many requests", "failed to connect to all addresses")
 """Failures before a request was proposed to the members: it can be repeated."""

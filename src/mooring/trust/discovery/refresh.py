@@ -132,7 +132,7 @@ class MergedAddresses:
 
 @dataclass(frozen=True, slots=True)
 class Refreshed(MergedAddresses):
-    """The same with the present content of cluster-info."""
+    """Merged addresses with the present content of cluster-info."""
 
     published: TrustedCluster
 

@@ -37,7 +37,7 @@ Ends = Mapping[str, Mapping[str, Value]]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What one server remembers of its store."""
+    """Memory that one server has of its store."""
 
     revision: int = 0
     """Newest revision that was seen."""

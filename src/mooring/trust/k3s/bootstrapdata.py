@@ -92,7 +92,7 @@ class BootstrapData:
     key: str
     """Key of the row in the datastore."""
     weakness: str = ""
-    """What is wrong with the passphrase of the row; "" for one of a present k3s."""
+    """Fault of the passphrase of the row; "" for one of a present k3s."""
 
 
 def row_key(passphrase: Secret) -> str:

@@ -26,7 +26,7 @@ from mooring.trust.k3s.agenttoken import parse_agent_token
 
 NAME = "agent-tokens.json"
 MAX_BYTES = 16384
-"""Of the file: MAX_FORMER terms, and the longest token."""
+"""Size of the file: MAX_FORMER terms, and the longest token."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 

@@ -45,7 +45,7 @@ NAMES = (
 )
 """Names of the files, each key before what is made of it."""
 MAX_BYTES = 256 << 10
-"""Of a whole set. A usual one has 10 KiB, and with a hundred additional CAs 100 KiB; etcd stores 1.5 MiB in one value."""
+"""Size of a whole set. A usual one has 10 KiB, and with a hundred additional CAs 100 KiB; etcd stores 1.5 MiB in one value."""
 
 
 @dataclass(frozen=True, slots=True)

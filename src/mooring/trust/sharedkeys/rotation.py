@@ -31,7 +31,7 @@ class KnownTokenError(RotationRefusedError):
 
 
 class TooManyTokensError(RotationRefusedError):
-    """As many former tokens work as a row may have."""
+    """The most former tokens that a row may have work already."""
 
 
 def check_grace(grace: timedelta) -> timedelta:

@@ -90,7 +90,7 @@ class WrongPasswordError(ForbiddenError):
 
 
 class UnreadableNameError(ServiceUnavailableError):
-    """What is recorded about the name cannot be read, so that it may be another machine's. `fail_open` does not let it through."""
+    """The record of the name cannot be read, so that it may be another machine's. `fail_open` does not let it through."""
 
 
 class NodePasswords:

@@ -63,7 +63,7 @@ _VERSIONS = ("1.0", "1.1")
 
 
 class ConnectionPhase(Enum):
-    """What the next bytes of the client are."""
+    """Part of a request to which the next bytes of the client belong."""
 
     FIRST = "the first request, which must arrive in time"
     BETWEEN = "another request"
@@ -118,7 +118,7 @@ class Http1Connection(ApplicationProtocol):
         self._header_bytes = 0
         """Bytes that arrived since the last complete headers, or the last piece of a body."""
         self._counted = 0
-        """How many of these count as held memory."""
+        """Number of these bytes that count as held memory."""
         self._discarded = 0
         self._after_upgrade = bytearray()
         self._drained: asyncio.Future[None] | None = None

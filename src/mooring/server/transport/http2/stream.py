@@ -110,8 +110,8 @@ class H2(H2Connection):
 
     MAX_CLOSED_STREAMS = 4 * MAX_STREAMS
     DEFAULT_MAX_HEADER_LIST_SIZE = MAX_HEADER_BYTES + 32 * MAX_HEADERS
-    """As many headers as over HTTP/1.1: this size counts 32 bytes for each header (RFC 9113 6.5.2). A list that is larger ends the
-    connection; one that is too large by the rule of HTTP/1.1 is answered 431."""
+    """Room for as many headers as over HTTP/1.1: this size counts 32 bytes for each header (RFC 9113 6.5.2). A larger list ends the
+connection; one that is too large by the rule of HTTP/1.1 is answered 431."""
 
     def __init__(self) -> None:
         super().__init__(_CONFIG)
