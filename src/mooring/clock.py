@@ -16,7 +16,7 @@ ZERO_TIME = datetime.min.replace(tzinfo=UTC)
 JUMP_SECONDS = 30.0
 """Seconds after which a wait for a moment of the wall clock notices that it was set."""
 STEP = timedelta(seconds=5)
-"""Corrections of a clock that are no jump: those of a time service are smaller."""
+"""Corrections of a clock that are not a jump: those of a time service are smaller."""
 
 
 class Clock(Protocol):

@@ -602,6 +602,27 @@ def storage(**objects: list[Obj]) -> dict[str, FixedView]:
     return {plural: FixedView(objects.get(plural, [])) for plural in plurals}
 
 
+def judge_token(audiences: list[str], pod: Obj, views: dict[str, FixedView], why: str, **more: Any) -> None:
+    """Let NodeRestriction judge a node's request for a token of the Pod, which it refuses with `why`, or allows without."""
+    spec = {"boundObjectRef": OF_POD, "audiences": audiences}
+    asked = request(
+        "serviceaccounts",
+        "CREATE",
+        subresource="token",
+        name="robot",
+        new={"metadata": {}, "spec": spec},
+        views={"pods": FixedView([pod]), **views},
+        user=NODE,
+        **more,
+    )
+    plugin = ADMISSION["NodeRestriction"]()
+    if why:
+        with pytest.raises(ForbiddenError, match=why):
+            plugin.admit(asked)
+    else:
+        plugin.admit(asked)
+
+
 POD = running({"name": "e", "emptyDir": {}}, projected(path="token"))
 OF_POD = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
 
@@ -699,23 +720,7 @@ def test_audiences_a_node_may_ask_for(audiences: list[str], pod: Obj, granted: s
         assert asked.verb == "request-serviceaccounts-token-audience"
         return Decision(Ruling.ALLOW if (asked.resource, asked.name) == (granted, "robot") else Ruling.NO_OPINION)
 
-    spec = {"boundObjectRef": OF_POD, "audiences": audiences}
-    asked = request(
-        "serviceaccounts",
-        "CREATE",
-        subresource="token",
-        name="robot",
-        new={"metadata": {}, "spec": spec},
-        views={"pods": FixedView([pod]), **storage()},
-        user=NODE,
-        authorize=authorize,
-    )
-    plugin = ADMISSION["NodeRestriction"]()
-    if why:
-        with pytest.raises(ForbiddenError, match=why):
-            plugin.admit(asked)
-    else:
-        plugin.admit(asked)
+    judge_token(audiences, pod, storage(), why, authorize=authorize)
 
 
 def claim(name: str, volume: str = "pv", namespace: str = "x") -> Obj:
@@ -821,21 +826,7 @@ NO_RIGHT = 'is not authorized to request tokens for audience "vault"'
     ],
 )
 def test_audiences_of_csi_drivers(volume: Obj, views: dict[str, FixedView], why: str) -> None:
-    asked = request(
-        "serviceaccounts",
-        "CREATE",
-        subresource="token",
-        name="robot",
-        new={"metadata": {}, "spec": {"boundObjectRef": OF_POD, "audiences": ["vault"]}},
-        views={"pods": FixedView([running(volume)]), **views},
-        user=NODE,
-    )
-    plugin = ADMISSION["NodeRestriction"]()
-    if why:
-        with pytest.raises(ForbiddenError, match=why):
-            plugin.admit(asked)
-    else:
-        plugin.admit(asked)
+    judge_token(["vault"], running(volume), views, why)
 
 
 # -- escalation -----------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class NodeKeptError(MooringError):
 
 
 class MembershipEndedError(MooringError):
-    """This machine is no member any more."""
+    """This machine is not a member any more."""
 
 
 class NodeDeletedError(MembershipEndedError):

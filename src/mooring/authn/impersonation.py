@@ -10,7 +10,7 @@ Rules kept here (docs/protocol/impersonation.md; KEP-5284):
    `impersonate:<mode>` on each part of the target, all in authentication.k8s.io: `nodes` (`*` for associated-node),
    `serviceaccounts`, or `users`, `uids`, `groups` and `userextras/<key>`.
 4. The node modes and `serviceaccount` take a name and nothing else. `user-info` takes neither nodes nor service accounts. It
-   never grants the group system:masters or an empty one, extra keys that are no domain-prefixed paths, or empty values. They are
+   never grants the group system:masters or an empty one, extra keys that are not domain-prefixed paths, or empty values. They are
    refused after the parts before them were checked, so that the first missing grant is the one that is reported.
 5. The mode without a name needs the verb `impersonate` on each part: core `users` (or `serviceaccounts` in the namespace of the
    name) and `groups`; `uids` and `userextras/<key>` of authentication.k8s.io. A name that begins like a service account's, but

@@ -24,7 +24,7 @@ QUERY_ATTRIBUTES = ("module-path", "pin-source")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenKeyUri:
-    """One private key in a token. An empty text is no condition."""
+    """One private key in a token. An empty text is not a condition."""
 
     token: str = ""
     serial: str = ""

@@ -7,7 +7,7 @@ Rules kept here:
 * Plans share one thread with the server. After a long plan its key rests for twice the time that planning took, so that a stream
   of events about thousands of objects uses at most a third of the time, and many events are planned together.
 * A certificate is published only once the lineage has its entry (`mooring.reconcile.lineage`).
-* A failed precondition is no error: the change that broke it plans the key again, and so does the loop.
+* A failed precondition is not an error: the change that broke it plans the key again, and so does the loop.
 * A plan that needs an object which cannot be read fails, one log line says so once, and the other plans go on. The key is planned
   again with back-off, and when the object can be read.
 * A namespace that holds objects of other servers waits in the same way: no change of the views would plan it again.

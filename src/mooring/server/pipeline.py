@@ -112,7 +112,7 @@ _REVIEWS = frozenset(
         "tokenreviews",
     }
 )
-"""Kinds whose answer may wait, for a service outside or a thread, and is no write that would judge the caller again."""
+"""Kinds whose answer may wait, for a service outside or a thread, and is not a write that would judge the caller again."""
 _SELECTING = frozenset({"list", "watch", "deletecollection"})
 _NO_QUERY: Mapping[str, list[str]] = MappingProxyType({})
 
@@ -416,7 +416,7 @@ class Pipeline:
     async def _run(self, context: RequestContext, standing: Standing, attributes: Attributes) -> Response:
         """Dispatch the request. A read that waited for newer views counts by them: they may say that the credential has ended.
 
-        So does one that waited in vain. A review, and a POST to a path that is no resource, count by the views after them: a
+        So does one that waited in vain. A review, and a POST to a path that is not a resource, count by the views after them: a
         service outside may have been asked.
         """
         registry = self._registry

@@ -92,7 +92,7 @@ class StoredChange:
 
     @property
     def is_progress(self) -> bool:
-        """True for a progress notification, which is no write."""
+        """True for a progress notification, which is not a write."""
         return not self.key
 
 

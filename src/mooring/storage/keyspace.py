@@ -87,6 +87,6 @@ async def count(storage: Storage) -> int:
 
 
 def is_copied(key: str) -> bool:
-    """Return whether a key is one of a cluster, and part of a copy. Raises StorageError for one that is no text."""
+    """Return whether a key is one of a cluster, and part of a copy. Raises StorageError for one that is not text."""
     check_key(key)
     return key.startswith(PREFIXES) and key != INCOMPLETE and not key.startswith((REVISION_OFFSETS, FORMAT_SERVERS))

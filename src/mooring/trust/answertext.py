@@ -1,4 +1,4 @@
-"""Text of an answer that is no success: what the server says, fit for one line of an error.
+"""Text of an answer that is not a success: what the server says, fit for one line of an error.
 
 Rules kept here (docs/protocol/k3s.md#join-of-an-agent, docs/protocol/discovery-and-join.md#refusals):
 * The message of a Status is the text, of a page its title, and otherwise the whole body: k3s answers in plain text in places.

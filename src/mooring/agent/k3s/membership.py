@@ -72,7 +72,7 @@ APPROVAL_SECONDS = 300.0
 
 
 class TokenNeededError(PeerError):
-    """This machine is no member, or no longer, and has no token."""
+    """This machine is not a member, or no longer, and has no token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,7 +153,7 @@ def entry_name(spec: Obj) -> str:
 
 
 def time_of(spec: Obj, field: str) -> datetime | None:
-    """Return a time of the spec; None when it is absent. Raises ValueError for a stored text that is no time."""
+    """Return a time of the spec; None when it is absent. Raises ValueError for a stored text that is not a time."""
     text = spec.get(field)
     return parse_rfc3339(text) if text else None
 
@@ -162,7 +162,7 @@ def issued_before(entry: Obj) -> datetime | None:
     """Return the moment up to which the entry of a node revokes; None when it has none, so that it revokes every certificate.
 
     An entry that another API server stored without the moment means that of its creation, in the next whole second.
-    Raises ValueError for a stored text that is no time.
+    Raises ValueError for a stored text that is not a time.
     """
     moment = time_of(spec_of(entry), "issuedBefore")
     if moment is None and (created := entry["metadata"].get("creationTimestamp")):

@@ -59,12 +59,12 @@ def is_member(node: FieldSet) -> bool:
 
 
 def node(member: bool, children: FieldSet) -> FieldSet:
-    """Return a node with these children. The caller drops a node that is no member and has no children."""
+    """Return a node with these children. The caller drops a node that is not a member and has no children."""
     return {SELF: {}, **children} if member and children else children
 
 
 def insert(target: FieldSet, element: str, member: bool, children: FieldSet) -> None:
-    """Put a node into `target`, in place, unless it is no member and has no children."""
+    """Put a node into `target`, in place, unless it is not a member and has no children."""
     if member or children:
         target[element] = node(member, children)
 

@@ -75,7 +75,7 @@ class YamlDocument:
 def read_yaml(
     data: str | bytes, *, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES, anchors_and_tags: bool = True
 ) -> YamlDocument:
-    """Return the one document of a YAML or JSON text. Raises YamlError, and UnicodeDecodeError for bytes that are no text."""
+    """Return the one document of a YAML or JSON text. Raises YamlError, and UnicodeDecodeError for bytes that are not text."""
     text = data if isinstance(data, str) else decoded(data)
     if text.count("%TAG") > MAX_TAG_DIRECTIVES < len(_TAG_DIRECTIVE.findall(text)):
         raise YamlError(f"more than {MAX_TAG_DIRECTIVES} tag directives")
@@ -99,7 +99,7 @@ def decoded(data: bytes) -> str:
 def decode_yaml(data: str | bytes) -> tuple[Any, list[str]]:
     """Return the value of a request body and warnings about its first duplicate keys.
 
-    Raises BadRequestError, and UnicodeDecodeError for bytes that are no text.
+    Raises BadRequestError, and UnicodeDecodeError for bytes that are not text.
     """
     try:
         document = read_yaml(data)

@@ -8,7 +8,7 @@ kube-apiserver have the same meaning):
    field that does not begin with one is an error, and so is text between the closing quote and the comma.
 3. There are three columns at least. The fourth holds groups, separated by commas and not trimmed. Further columns are ignored,
    with a warning. A heading is a user, with a warning.
-4. Stricter than kube-apiserver: the file is UTF-8, a user has a name, and an empty name is no group.
+4. Stricter than kube-apiserver: the file is UTF-8, a user has a name, and an empty name is not a group.
 5. An error names the line and none of its content: with a column too many or too few, a secret stands in the place of a name.
 """
 

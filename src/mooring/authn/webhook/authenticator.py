@@ -81,7 +81,7 @@ class Question:
     version: str
 
     def body(self) -> bytes:
-        """The TokenReview. Raises UnicodeEncodeError for what is no text."""
+        """The TokenReview. Raises UnicodeEncodeError for what is not text."""
         spec: dict[str, Any] = {"token": self.token}
         if self.wanted:
             spec["audiences"] = self.wanted

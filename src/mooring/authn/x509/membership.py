@@ -28,7 +28,7 @@ from mooring.pki.x509.checkedpeer import CheckedPeer
 
 
 def ended_or_replaced(peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
-    """Return the rejection of a certificate whose node is no member, or has another key; None for every other certificate."""
+    """Return the rejection of a certificate whose node is not a member, or has another key; None for every other certificate."""
     name = peer.node_name
     if not name:
         return None

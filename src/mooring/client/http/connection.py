@@ -256,7 +256,7 @@ class ConnectionPool:
 def library_url(url: str) -> tuple[str, str]:
     """Return a URL as the library and the Host header have it, without the zone of an address, and the host to connect to.
 
-    Raises ValueError for a text that is no URL.
+    Raises ValueError for a text that is not a URL.
     """
     parts = urlsplit(url)
     host, port = dialled_host(parts), "" if parts.port is None else f":{parts.port}"

@@ -6,7 +6,7 @@ Rules kept here (docs/protocol/discovery-and-join.md; Go's `x509.CertPool`, whos
 * A context without verification never holds a client key.
 * A client key reaches OpenSSL through memory, never through a file on disk.
 * A context for an API server refuses the certificate of a node, which the same CA signs for the same purpose: the names of loopback
-  in certificates of k3s's agents are no proof of an API server (docs/adr/0057-a-root-for-kubelets.md).
+  in certificates of k3s's agents are not proof of an API server (docs/adr/0057-a-root-for-kubelets.md).
 * Four failures have four remedies and are distinguished by the type of the error: a server without TLS, a certificate that does not
   verify, a certificate outside its validity period, and no response.
 """

@@ -6,7 +6,7 @@ Rules kept here (docs/protocol/certificate-signing-requests.md, docs/protocol/ku
 * A parsed request is remembered by its bytes: admission, validation, approver and signer read the same one within milliseconds, and
   each verification of the signature costs as much as a small write.
 * Only the parts that a certificate can contain are read: subject, DNS, IP, email and URI names. Other extensions are ignored. Of
-  the attributes, challengePassword (RFC 2985 5.4.1) is read for approvers; one that is no short text counts as missing.
+  the attributes, challengePassword (RFC 2985 5.4.1) is read for approvers; one that is not a short text counts as missing.
 """
 
 from __future__ import annotations

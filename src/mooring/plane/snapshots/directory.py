@@ -25,7 +25,7 @@ _SCHEDULED_NAME = re.compile(rf"{SCHEDULED}-(\d{{8}}T\d{{6}}Z){re.escape(SUFFIX)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """One file of the directory. `header` is None when it is no snapshot; `problem` says why."""
+    """One file of the directory. `header` is None when it is not a snapshot; `problem` says why."""
 
     path: Path
     size: int
@@ -72,7 +72,7 @@ def newest_scheduled(directory: Path) -> datetime | None:
     for path in reversed(_scheduled(directory)):
         match = _SCHEDULED_NAME.fullmatch(path.name)
         assert match is not None
-        with suppress(ValueError):  # digits that are no time
+        with suppress(ValueError):  # digits that are not a time
             return datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
     return None
 

@@ -2,7 +2,7 @@
 
 Rules kept here (docs/come-back-after-expiry.md): for users in the group system:recovering-nodes, whatever RBAC grants them:
 * A CertificateSigningRequest is for the signer kube-apiserver-client-kubelet, and its common name is that of the node.
-* No other stored object may be written. Access reviews about itself are no stored objects.
+* No other stored object may be written. Access reviews about itself are not stored objects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keys of the store that are no objects here: kinds that this server does not serve, and values that it cannot read, by namespace.
+"""Keys of the store that are not objects here: kinds that this server does not serve, and values that it cannot read, by namespace.
 
 Rules kept here (docs/protocol/storage.md#keys):
 * The namespace of a key follows from its form alone: `/registry/<resource>/<namespace>/<name>`, with the group before the resource

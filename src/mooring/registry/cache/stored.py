@@ -114,7 +114,7 @@ class Stored(Struct, eq=False, gc=False):
     ) -> Stored:
         """Build from stored bytes. `is_whole`: `encoded` has just made them of a complete object. `key`: the key, if known.
 
-        Raises StorageError when they are no object of this kind.
+        Raises StorageError when they are not an object of this kind.
         """
         start = head(kind.resource)
         is_partly_known = False

@@ -34,7 +34,7 @@ class Keyspace:
         return (self._front + key).encode()
 
     def decode(self, key: bytes) -> str:
-        """Return the key of the contract. Bytes that are no text become surrogates, which no key of Mooring has."""
+        """Return the key of the contract. Bytes that are not text become surrogates, which no key of Mooring has."""
         text = key.decode(errors="surrogateescape")
         if not self._is_plain and text.startswith(self._registry):
             return _ROOT + text[len(self._registry) :]

@@ -48,7 +48,7 @@ _COMPRESSIONS = ("none", "zlib")
 
 
 class SnapshotError(StorageError):
-    """The bytes are no whole snapshot."""
+    """The bytes are not a whole snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _record(entry: Entry) -> bytes:
 class SnapshotDecoder:
     """Reads one snapshot from pieces of any size. An entry is returned after the digest of its frame was verified.
 
-    Every method raises SnapshotError for bytes that are no whole snapshot; the message says where.
+    Every method raises SnapshotError for bytes that are not a whole snapshot; the message says where.
     """
 
     def __init__(self) -> None:

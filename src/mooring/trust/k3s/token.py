@@ -37,7 +37,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class TokenFormatError(ConfigError):
-    """The text is no token that k3s accepts. The message is k3s's where k3s refuses it, and repeats no part of a token."""
+    """The text is not a token that k3s accepts. The message is k3s's where k3s refuses it, and repeats no part of a token."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

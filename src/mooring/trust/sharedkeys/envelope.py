@@ -60,7 +60,7 @@ class WrongTokenError(ConfigError):
 
 
 class DamagedKeysError(ConfigError):
-    """The row is no sealed set of keys, or was changed without the data key."""
+    """The row is not a sealed set of keys, or was changed without the data key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def unlock(row: SharedKeysRow, token: Secret) -> Secret:
 
 
 def open_keys(row: SharedKeysRow, data_key: Secret) -> SharedKeySet:
-    """Return the keys. Raises WrongTokenError for the data key of another row, DamagedKeysError for content that is no set."""
+    """Return the keys. Raises WrongTokenError for the data key of another row, DamagedKeysError for content that is not a set."""
     try:
         keys = SharedKeySet.of({name: Secret(data) for name, data in _content(row, data_key).files.items()})
     except ConfigError as error:

@@ -7,7 +7,7 @@ Rules kept here (docs/protocol/node-authorization.md#graph; k8s.io/api core/v1 P
 * Claims: those that volumes name; the one of an ephemeral volume is `<pod>-<volume>`. Resource claims: those in the spec, and
   those in the status, which were created for the Pod.
 * The service account; a cluster trust bundle that is projected by name.
-* An empty name is no reference for the node, but counts for a mirror Pod, which may have none.
+* An empty name is not a reference for the node, but counts for a mirror Pod, which may have none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records of what Services were allocated, as kube-apiserver keeps them: ServiceCIDR, IPAddress, and the bitmap of node ports.
 
 Rules kept here (docs/protocol/storage.md#allocations):
-* These objects are no kinds of the API here. They are read in both encodings and written as JSON.
+* These objects are not kinds of the API here. They are read in both encodings and written as JSON.
 * The bitmap is a RangeAllocation: bit `n` of `data`, a big-endian number, stands for the `n`-th port of `range`.
 """
 
@@ -50,7 +50,7 @@ _SCHEMAS = {
 
 
 def decode_record(value: bytes) -> Obj:
-    """Return the record in a stored value; empty when the value is no record."""
+    """Return the record in a stored value; empty when the value is not a record."""
     try:
         return decode_stored_value(value, _SCHEMAS)[0]
     except BadRequestError:

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * Values are texts: UTF8String, PrintableString (with `*` and `&`, as in Go), IA5String, NumericString, BMPString without
-  surrogates, and T61String, which is read as Latin-1. A value of another type, or that is no text of its type, makes a name
+  surrogates, and T61String, which is read as Latin-1. A value of another type, or that is not text of its type, makes a name
   unreadable.
 * Two names are the same when their bytes are. A CA is found by the bytes of its name, as in Go.
 * The name stays as it stands in the certificate: what is issued or certified again has the same bytes.

@@ -6,7 +6,7 @@ Rules kept here (docs/adr/0085-certificates-as-go-reads-them.md; RFC 5280 4.2):
 * The critical extensions that Go understands are understood. An alternative name that has names of other types only is not, and
   neither are name constraints that have one.
 * URIs, and the names in constraints, have the syntax that Go reads.
-* A length of a path is a limit for CAs only: `CA:FALSE, pathlen:0` is no CA, as in Go.
+* A length of a path is a limit for CAs only: `CA:FALSE, pathlen:0` is not a CA, as in Go.
 """
 
 from __future__ import annotations

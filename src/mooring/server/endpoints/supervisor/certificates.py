@@ -2,7 +2,7 @@
 
 Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-of-k3s-agents.md):
 * The request of the machine is verified with its own key, and nothing but this key is used. What is no such request is 400. There
-  is no key of the server that a client without a request would get.
+  is not a key of the server that a client without a request would get.
 * The certificates of kube-proxy and of k3s's controller, whose users all machines share, are bound to a machine: it offers the
   client certificate of its kubelet.
 * The two certificates of a kubelet need the name of a node and its password, as headers. A node asks for itself only, and only
