@@ -45,6 +45,14 @@ class UnknownOutcomeError(StorageError):
     """A write that was sent to the store, and whose outcome was not learned: it may or may not be stored."""
 
 
+class Omitted:
+    """Type of `OMITTED`."""
+
+
+OMITTED = Omitted()
+"""Value of a field error that shows no value."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One broken rule of one field, printed the way Kubernetes prints `field.Error`."""
@@ -73,7 +81,7 @@ class FieldError:
     def body(self) -> str:
         """Message without the field path, for `causes[].message`."""
         title = self._TITLES[self.reason]
-        if self.reason not in self._WITHOUT_VALUE:
+        if self.reason not in self._WITHOUT_VALUE and self.value is not OMITTED:
             title = f"{title}: {_truncated(_printed(self.value))}"
         return f"{title}: {self.detail}" if self.detail else title
 

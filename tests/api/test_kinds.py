@@ -23,6 +23,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STORAGE = {
     "certificatesigningrequests": "/registry/certificatesigningrequests",
     "clustertrustbundles": "/registry/clustertrustbundles",
+    "podcertificaterequests": "/registry/podcertificaterequests",
     "clusterrolebindings": "/registry/clusterrolebindings",
     "clusterroles": "/registry/clusterroles",
     "configmaps": "/registry/configmaps",
@@ -89,7 +90,7 @@ def test_no_two_kinds_share_a_resource_or_a_storage_prefix() -> None:
 
 def test_an_alias_has_the_storage_prefix_of_its_stored_kind() -> None:
     aliases = [kind for kind in KINDS if kind.alias]
-    assert [kind.resource.api_version for kind in aliases] == ["certificates.k8s.io/v1", "events.k8s.io/v1"]
+    assert [kind.resource.api_version for kind in aliases] == [*["certificates.k8s.io/v1"] * 2, "events.k8s.io/v1"]
     for kind in aliases:
         stored_kind = kind.storage_kind
         assert stored_kind.stored
@@ -206,6 +207,7 @@ def test_subresources_are_those_of_kubernetes() -> None:
         "namespaces/finalize": "update",
         "namespaces/status": "get patch update",
         "nodes/status": "get patch update",
+        "podcertificaterequests/status": "get patch update",
         "poddisruptionbudgets/status": "get patch update",
         "pods/status": "get patch update",
         "serviceaccounts/token": "create",
@@ -222,6 +224,7 @@ def test_every_subresource_that_updates_has_a_policy() -> None:
 def test_create_on_update_and_unconditional_update_are_those_of_kubernetes() -> None:
     assert {plural for plural, kind in BY_PLURAL.items() if not kind.allow_unconditional_update} - OWN == {
         "clustertrustbundles",
+        "podcertificaterequests",
         "leases",
         "csinodes",
         "poddisruptionbudgets",
@@ -267,6 +270,7 @@ COLUMNS = {
     "podtemplates": "Name Containers Images Pod·Labels",
     "nodes": "Name Status Roles Age Version | Internal-IP External-IP OS-Image Kernel-Version Container-Runtime",
     "certificatesigningrequests": "Name Age SignerName Requestor RequestedDuration Condition",
+    "podcertificaterequests": "Name PodName ServiceAccountName NodeName SignerName State | UnverifiedUserAnnotations",
     "roles": "Name Created·At",
     "clusterroles": "Name Created·At",
     "rolebindings": "Name Role Age | Users Groups ServiceAccounts",
@@ -308,6 +312,7 @@ SELECTABLE = {
     "status.nominatedNodeName status.phase status.podIP status.podIPs",
     "certificatesigningrequests": "spec.signerName",
     "clustertrustbundles": "spec.signerName",
+    "podcertificaterequests": "spec.nodeName spec.podName spec.signerName",
     "events": "involvedObject.apiVersion involvedObject.fieldPath involvedObject.kind involvedObject.name "
     "involvedObject.namespace involvedObject.resourceVersion involvedObject.uid reason reportingComponent source type",
 }
@@ -341,6 +346,10 @@ def test_every_kind_has_its_metadata_first(resource: Resource) -> None:
     assert resource.schema.name.endswith(f".{resource.version}.{resource.kind}")
 
 
+POD_REQUEST_NUMBERS = (
+    "signerName1 podName2 podUID3 serviceAccountName4 serviceAccountUID5 nodeName6 nodeUID7 maxExpirationSeconds8 "
+    "unverifiedUserAnnotations11 stubPKCS10Request12"
+)
 NUMBERS = {
     "core.v1.Secret": "metadata1 data2 type3 stringData4 immutable5",
     "core.v1.ConfigMap": "metadata1 data2 binaryData3 immutable4",
@@ -376,6 +385,11 @@ NUMBERS = {
     "expirationSeconds8",
     "certificates.v1.CertificateSigningRequestStatus": "conditions1 certificate2",
     "certificates.v1.CertificateSigningRequestCondition": "type1 reason2 message3 lastUpdateTime4 lastTransitionTime5 status6",
+    "certificates.v1.PodCertificateRequestSpec": POD_REQUEST_NUMBERS,
+    "certificates.v1beta1.PodCertificateRequestSpec": POD_REQUEST_NUMBERS.replace(
+        " unver", " pkixPublicKey9 proofOfPossession10 unver"
+    ),
+    "certificates.v1.PodCertificateRequestStatus": "conditions1 certificateChain2 notBefore4 beginRefreshAt5 notAfter6",
     **{f"certificates.{version}.ClusterTrustBundle": "metadata1 spec2" for version in ("v1", "v1beta1")},
     **{f"certificates.{version}.ClusterTrustBundleSpec": "signerName1 trustBundle2" for version in ("v1", "v1beta1")},
     "rbac.v1.PolicyRule": "verbs1 apiGroups2 resources3 resourceNames4 nonResourceURLs5",
@@ -437,6 +451,7 @@ PATCH_KEYS = {
     "core.v1.ContainerStatus": {"allocatedResourcesStatus": "name", "volumeMounts": "mountPath"},
     "core.v1.PodStatus": {"conditions": "type", "hostIPs": "ip", "podIPs": "ip", "resourceClaimStatuses": "name"},
     "storage.v1.CSINodeSpec": {"drivers": "name"},
+    **{f"certificates.{version}.PodCertificateRequestStatus": {"conditions": "type"} for version in ("v1", "v1beta1")},
 }
 """Lists that strategic merge patches merge (docs/protocol/patches.md); every other list here is replaced."""
 
@@ -466,6 +481,7 @@ def test_the_creators_of_objects_that_machines_write_are_not_recorded() -> None:
         "lineagerecords",
         "nodeidentities",
         "nodes",
+        "podcertificaterequests",
     }
 
 

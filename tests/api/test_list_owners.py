@@ -12,6 +12,8 @@ from mooring.apimachinery.schema import ListOf, MapOf, Message
 ONE, SET = "one value", "set"
 TABLE = {
     "certificates.v1.CertificateSigningRequestStatus.conditions": "type",
+    "certificates.v1.PodCertificateRequestStatus.conditions": "type",
+    "certificates.v1beta1.PodCertificateRequestStatus.conditions": "type",
     "core.v1.ConfigMapKeySelector": ONE,
     "core.v1.Container.env": "name",
     "core.v1.Container.ports": "containerPort protocol",

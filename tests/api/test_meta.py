@@ -433,6 +433,7 @@ def test_a_created_object_can_be_updated_as_it_is() -> None:
             "certificaterevocations",
             "authorizedmachines",
             "clustertrustbundles",
+            "podcertificaterequests",
             "lineagerecords",
             "certificateauthorityrollovers",
             "rolebindings",

@@ -9,7 +9,7 @@ import pytest
 
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.names import dns1123_label_errors
-from tests.support.changes import created
+from tests.support.changes import created, updated
 
 POD = BY_PLURAL["pods"]
 
@@ -211,6 +211,56 @@ def test_container_validation(spec: Obj, errors: list[str]) -> None:
 )
 def test_volume_validation(volumes: list[Obj], errors: list[str]) -> None:
     assert created(POD, {"spec": {"containers": [C], "volumes": copy.deepcopy(volumes)}})[1] == errors
+
+
+SOURCE = "spec.volumes[0].projected.sources[0].podCertificate"
+GOOD_SOURCE = {"signerName": "example.com/mesh", "keyType": "ED25519", "credentialBundlePath": "a/b.pem"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "errors"),
+    [
+        ({}, []),
+        ({"maxExpirationSeconds": 3600, "userAnnotations": {"a.b/c": "d"}}, []),
+        ({"signerName": "mesh", "keyType": "RSA2048"}, [
+            f"{SOURCE}.signerName: Invalid value: \"mesh\": must be a fully qualified domain and path of the form "
+            "'example.com/signer-name'",
+            f'{SOURCE}.keyType: Unsupported value: "RSA2048": supported values: "RSA3072", "RSA4096", "ECDSAP256", '
+            '"ECDSAP384", "ECDSAP521", "ED25519"',
+        ]),
+        ({"signerName": "", "keyType": ""}, [f"{SOURCE}.signerName: Required value", f"{SOURCE}.keyType: Required value"]),
+        ({"userAnnotations": {"a": "b"}}, [
+            f'{SOURCE}.userAnnotations: Invalid value: "a": must be a domain-prefixed key (such as "acme.io/foo")'
+        ]),
+        ({"maxExpirationSeconds": 3599}, [
+            f"{SOURCE}.maxExpirationSeconds: Invalid value: 3599: if provided, maxExpirationSeconds must be >= 3600"
+        ]),
+        ({"maxExpirationSeconds": 7_862_401}, [
+            f"{SOURCE}.maxExpirationSeconds: Invalid value: 7862401: if provided, maxExpirationSeconds must be <= 7862400"
+        ]),
+        ({"signerName": "kubernetes.io/a", "maxExpirationSeconds": 86_401}, [
+            f"{SOURCE}.maxExpirationSeconds: Invalid value: 86401: if provided, maxExpirationSeconds must be <= 86400"
+        ]),
+        ({"credentialBundlePath": "/a", "keyPath": "a/../b", "certificateChainPath": "..a"}, [
+            f'{SOURCE}.credentialBundlePath: Invalid value: "/a": must be a relative path',
+            f"{SOURCE}.keyPath: Invalid value: \"a/../b\": must not contain '..'",
+            f"{SOURCE}.certificateChainPath: Invalid value: \"..a\": must not start with '..'",
+        ]),
+        ({"credentialBundlePath": ""}, [
+            f"{SOURCE}: Required value: specify at least one of credentialBundlePath, keyPath, and certificateChainPath"
+        ]),
+    ],
+)  # fmt: skip
+def test_a_source_of_a_certificate(changed: Obj, errors: list[str]) -> None:
+    volume = {"name": "v", "projected": {"sources": [{"podCertificate": GOOD_SOURCE | changed}]}}
+    assert created(POD, {"spec": {"containers": [C], "volumes": [volume]}})[1] == errors
+
+
+def test_a_stored_pod_keeps_a_source_that_a_new_one_must_not_have() -> None:
+    volume = {"name": "v", "projected": {"sources": [{"podCertificate": GOOD_SOURCE | {"keyType": "RSA2048"}}]}}
+    stored, errors = created(POD, {"spec": {"containers": [C], "volumes": [volume]}})
+    assert errors
+    assert updated(POD, stored, stored)[1] == []
 
 
 @pytest.mark.parametrize(

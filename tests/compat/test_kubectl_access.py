@@ -190,6 +190,8 @@ def test_discovery_and_explain(kubectl: Kubectl, namespace: str) -> None:
         "CertificateSigningRequest",
     ] in resources
     assert ["clustertrustbundles", "certificates.k8s.io/v1", "false", "ClusterTrustBundle"] in resources
+    assert ["podcertificaterequests", "certificates.k8s.io/v1", "true", "PodCertificateRequest"] in resources
+    assert "stubPKCS10Request" in kubectl.ok("explain", "podcertificaterequests.spec")
     published = "clustertrustbundle.certificates.k8s.io/kubernetes.io:kube-apiserver-serving:"
     for version in ("v1", "v1beta1"):
         assert published in kubectl.ok("get", f"clustertrustbundles.{version}.certificates.k8s.io", "-o", "name")

@@ -15,10 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.pki import keys, pem
-from mooring.pki.errors import RequestError
+from mooring.pki.errors import KeyRefusedError, PkiError, RequestError, RequestSignatureError
 from mooring.pki.x509 import names
 from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
-from mooring.pki.x509.requests import MAX_REMEMBERED_BYTES, MAX_REQUEST, build_request, parse_request
+from mooring.pki.x509.requests import (
+    MAX_REMEMBERED_BYTES,
+    MAX_REQUEST,
+    build_request,
+    parse_request,
+    parse_request_der,
+)
 from tests.support.testca import node_request, request, request_with_bad_signature
 
 KEY = keys.generate_key()
@@ -199,6 +205,34 @@ def test_requests_in_memory(padding: bytes, remembered: bool) -> None:
     first, second = parse_request(text), parse_request(text)
     assert (first is second) == remembered
     assert first.key_fingerprint == second.key_fingerprint
+
+
+@pytest.mark.parametrize(
+    ("names_wanted", "remembered"),
+    [pytest.param(1, True, id="a usual request"), pytest.param(2000, False, id="a large one")],
+)
+def test_requests_without_pem(names_wanted: int, remembered: bool) -> None:
+    (block,) = pem.blocks(build_request(KEY, "jane", dns=(f"n{number}.example" for number in range(names_wanted))))
+    first, second = parse_request_der(block.der), parse_request_der(block.der)
+    assert (first.common_name, len(first.alternative_names.dns), first is second) == ("jane", names_wanted, remembered)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "error"),
+    [
+        pytest.param(b"", RequestError, id="nothing"),
+        pytest.param(
+            next(pem.blocks(request_with_bad_signature("jane"))).der, RequestSignatureError, id="another's key"
+        ),
+        pytest.param(
+            next(pem.blocks(signed(rsa.generate_private_key(65537, 1024)))).der, KeyRefusedError, id="a short key"
+        ),
+    ],
+)
+def test_refused_requests_without_pem(encoding: bytes, error: type[PkiError]) -> None:
+    with pytest.raises(error) as raised:
+        parse_request_der(encoding)
+    assert raised.type is error
 
 
 def test_the_names_of_a_request_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_an_object_that_kube_apiserver_stored_reads_as_kube_apiserver_shows_it(k
 def test_every_kind_that_kube_apiserver_has_is_recorded() -> None:
     recorded = {stored.kind.resource.plural for key in RECORDED["objects"] if (stored := read(key, VALUES[key]))}
     kubernetes = {plural for plural, one in BY_PLURAL.items() if one.resource.group != "mooring.dev"}
-    assert kubernetes - recorded == set()
+    assert kubernetes - recorded == {"podcertificaterequests"}, "it came after the release that was recorded"
 
 
 @pytest.mark.parametrize("key", sorted(VALUES.keys() - RECORDED["objects"].keys()))

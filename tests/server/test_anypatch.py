@@ -27,6 +27,7 @@ from mooring.errors import qualified
 from mooring.pki.keys import generate_key
 from mooring.trust.lineage.chain import START, LineageKey, new_record
 from tests.support.examples import one_in
+from tests.support.podrequests import spec_of_pod
 from tests.support.serverroom import Server, encoded, open_server
 from tests.support.testca import ThrowawayCA, node_request
 
@@ -65,6 +66,8 @@ BODIES: dict[str, Obj] = {
     "certificateauthorityrollovers": {"spec": {"phase": "TrustBoth"}},
     "clustertrustbundles": {"spec": {"trustBundle": ThrowawayCA().certificate_pem.decode()}},
     "clustertrustbundles.certificates.k8s.io": {"spec": {"trustBundle": ThrowawayCA().certificate_pem.decode()}},
+    "podcertificaterequests": {"spec": spec_of_pod()},
+    "podcertificaterequests.certificates.k8s.io": {"spec": spec_of_pod()},
     "lineagerecords": {"spec": RECORD["spec"]},
     "csinodes": {"spec": {"drivers": [{"name": "d", "nodeID": "n"}]}},
     "certificatesigningrequests": {

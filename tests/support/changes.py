@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from mooring.api.kind import Change, Kind
+from mooring.api.kind import Change, Kind, SubresourceStrategy
 from mooring.api.meta.objectmeta import (
     prepare_meta_for_create,
     prepare_meta_for_update,
@@ -54,4 +54,5 @@ def updated(kind: Kind, new: Obj, old: Obj, subresource: str = "") -> tuple[Obj,
     policy.prepare_for_update(new, old, Change(USER, LATER))
     prepare_meta_for_update(new, old, kind)
     errors = validate_meta(new, kind) + validate_meta_update(new, old, kind)
-    return new, texts([*errors, *kind.validate(new), *policy.validate_update(new, old)])
+    found = [*errors, *kind.validate(new), *policy.validate_update(new, old)]
+    return new, texts(found + (policy.validate_at(new, old, LATER) if isinstance(policy, SubresourceStrategy) else []))

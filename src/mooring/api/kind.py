@@ -82,6 +82,10 @@ def _no_warnings(new: Obj, old: Obj | None) -> list[str]:
     return []
 
 
+def _no_errors_at(new: Obj, old: Obj, now: datetime) -> list[FieldError]:
+    return []
+
+
 def _no_update_warnings(new: Obj, old: Obj) -> list[str]:
     return []
 
@@ -131,6 +135,8 @@ class SubresourceStrategy:
 
     prepare_for_update: Callable[[Obj, Obj, Change], None]
     validate_update: Callable[[Obj, Obj], list[FieldError]] = _no_update_errors
+    validate_at: Callable[[Obj, Obj, datetime], list[FieldError]] = _no_errors_at
+    """Validate what depends on the time of the write."""
     warnings: Callable[[Obj, Obj], list[str]] = _no_update_warnings
 
 

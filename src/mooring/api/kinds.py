@@ -10,7 +10,7 @@ from mooring.api import readonly
 from mooring.api.apiextensions import customresourcedefinition
 from mooring.api.authentication import selfsubjectreview, tokenreview
 from mooring.api.authorization import accessreview
-from mooring.api.certificates import certificatesigningrequest, clustertrustbundle
+from mooring.api.certificates import certificatesigningrequest, clustertrustbundle, podcertificaterequest
 from mooring.api.coordination import lease
 from mooring.api.core import (
     configmap,
@@ -61,6 +61,8 @@ _ROWS: tuple[Kind, ...] = (
     certificatesigningrequest.KIND,
     clustertrustbundle.KIND_V1,
     clustertrustbundle.KIND,
+    podcertificaterequest.KIND_V1,
+    podcertificaterequest.KIND,
     lease.KIND,
     endpointslice.KIND,
     eventsgroup.KIND,

@@ -53,6 +53,7 @@ _KINDS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("certificates.k8s.io", "v1"): {
         "certificatesigningrequests": "CertificateSigningRequest",
         "clustertrustbundles": "ClusterTrustBundle",
+        "podcertificaterequests": "PodCertificateRequest",
     },
     ("coordination.k8s.io", "v1"): {
         "leases": "Lease",

@@ -35,6 +35,10 @@ class RequestError(PkiError):
     """The certificate signing request cannot be read or does not prove possession of its key."""
 
 
+class RequestSignatureError(RequestError):
+    """The signature of the certificate signing request does not verify with the key in it."""
+
+
 class IssueError(PkiError):
     """A certificate was not issued, because the authority or the template does not allow it."""
 

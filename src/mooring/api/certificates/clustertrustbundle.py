@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from mooring.api.certificates.validation import signer_name_errors
 from mooring.api.kind import Alias, Kind
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
+from mooring.api.meta.signers import signer_name_errors
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_errors
 from mooring.apimachinery.resource import Column, Resource

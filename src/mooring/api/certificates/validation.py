@@ -4,7 +4,7 @@ Rules kept here (docs/protocol/certificate-signing-requests.md#validation):
 * `request` is one PEM block CERTIFICATE REQUEST with a valid signature. An error quotes it only when it cannot be a private key,
   because clients have sent those by mistake.
 * `usages`: at least one, known, without duplicates. `expirationSeconds`: at least 600.
-* `signerName`: `<domain>/<path>`, the domain of two DNS labels or more, the path of DNS names, and never the legacy signer.
+* `signerName` is never the legacy signer.
 * Approved, Denied and Failed are never removed and can only be True. Types are unique; Approved and Denied exclude each other.
   Errors that the stored object has already are tolerated, so that it can still be approved or denied.
 * A certificate is one or more CERTIFICATE blocks, and is immutable once set.
@@ -16,9 +16,9 @@ import base64
 import binascii
 
 from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of, indexes_of_type
-from mooring.apimachinery.names import LABEL_MAX, SUBDOMAIN_MAX, dns1123_label_errors, dns1123_subdomain_errors
+from mooring.api.meta.signers import signer_name_errors
 from mooring.apimachinery.schema import Obj
-from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
+from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from mooring.pki.errors import PemError, RequestError
 from mooring.pki.x509.bundles import NO_CERTIFICATE, certificates
 from mooring.pki.x509.requests import parse_request
@@ -29,8 +29,6 @@ _PERMANENT = (APPROVED, DENIED, FAILED)
 _STATUSES = ("False", "True", "Unknown")
 _PATH = "status.conditions"
 MIN_SECONDS = 600
-MAX_SIGNER_NAME = SUBDOMAIN_MAX + 1 + LABEL_MAX + 1 + SUBDOMAIN_MAX
-"""Characters of `<domain>/<namespace>.<name>`, so that there may be a signer per namespaced object."""
 
 _KNOWN_USAGES = frozenset(USAGES)
 _SORTED_USAGES = tuple(sorted(USAGES))
@@ -81,31 +79,6 @@ def _request_errors(request: str | None) -> list[FieldError]:
 def _is_public(decoded: bytes) -> bool:
     """Return true when an error may quote the text: it is PEM without a private key block."""
     return decoded.startswith(b"-----BEGIN ") and b"PRIVATE" not in decoded
-
-
-def signer_name_errors(signer: str, path: str) -> list[FieldError]:
-    """Validate a signer name."""
-    if not signer:
-        return [required(path)]
-    domain, slash, name = signer.partition("/")
-    if not slash or "/" in name:
-        detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        return [invalid(path, signer, detail)]
-    errors = [too_long(path, SUBDOMAIN_MAX)] if len(domain) > SUBDOMAIN_MAX else []
-    labels = domain.split(".")
-    for label in labels:
-        if details := dns1123_label_errors(label):
-            errors += [invalid(path, domain, f'validating label "{label}": {detail}') for detail in details]
-            break
-    if len(labels) < 2:
-        errors.append(invalid(path, domain, "should be a domain with at least two segments separated by dots"))
-    for label in name.split("."):
-        if details := dns1123_subdomain_errors(label):
-            errors += [invalid(path, name, f'validating label "{label}": {detail}') for detail in details]
-            break
-    if len(signer) > MAX_SIGNER_NAME:
-        errors.append(too_long(path, MAX_SIGNER_NAME))
-    return errors
 
 
 def validate_approval(new: Obj, old: Obj) -> list[FieldError]:

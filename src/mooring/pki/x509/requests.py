@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import AttributeOID, ExtensionOID, NameOID, ObjectIdentifier
 
 from mooring.pki import pem
-from mooring.pki.errors import KeyRefusedError, PemError, RequestError
+from mooring.pki.errors import KeyRefusedError, PemError, RequestError, RequestSignatureError
 from mooring.pki.keys import (
     UNREADABLE,
     PrivateKey,
@@ -50,7 +50,7 @@ MAX_CHALLENGE = 255
 MAX_REMEMBERED = 256
 """Parsed requests in memory: more than are ever between creation and signature."""
 MAX_REMEMBERED_BYTES = 16 << 10
-"""Larger requests are parsed again each time, so that the memory has at most 4 MiB. A usual request has 600 bytes."""
+"""Larger requests are parsed again each time, so that each of the two memories has at most 4 MiB. A usual request has 600 bytes."""
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a dict
@@ -126,11 +126,24 @@ def _parse(data: bytes) -> CertificateRequest:
         return _read(block.der)
     except KeyRefusedError as error:
         raise RequestError(str(error)) from error
+
+
+def parse_request_der(encoding: bytes) -> CertificateRequest:
+    """Return the verified request of a DER encoding without PEM.
+
+    Raises RequestSignatureError, KeyRefusedError for a key of a refused type or size, and RequestError for everything else.
+    """
+    return _read_remembered(encoding) if len(encoding) <= MAX_REMEMBERED_BYTES else _read(encoding)
+
+
+def _read(encoding: bytes) -> CertificateRequest:
+    try:
+        return _verified(encoding)
     except DerError as error:
         raise RequestError(f"the certificate request cannot be parsed: {error}") from error
 
 
-def _read(encoding: bytes) -> CertificateRequest:
+def _verified(encoding: bytes) -> CertificateRequest:
     whole = der.only(encoding, der.SEQUENCE).fields()
     signed, algorithm = whole.next(der.SEQUENCE), signature_algorithm(whole.next(der.SEQUENCE))
     signature = signature_of(whole.next(der.BIT_STRING))
@@ -140,7 +153,7 @@ def _read(encoding: bytes) -> CertificateRequest:
     key = _key(fields.next(der.SEQUENCE).encoding)
     asked, challenge = _attributes(fields.next(der.CONSTRUCTED))
     if not is_signed(signed.encoding, signature, algorithm, key):
-        raise RequestError("the certificate request's signature does not verify with the key it carries")
+        raise RequestSignatureError("the certificate request's signature does not verify with the key it carries")
     return CertificateRequest(subject, key, names.alternative_names(asked), challenge)
 
 
@@ -188,3 +201,4 @@ def _text(content: bytes) -> str:
 
 
 _parse_remembered = lru_cache(MAX_REMEMBERED)(_parse)
+_read_remembered = lru_cache(MAX_REMEMBERED)(_read)

@@ -458,6 +458,8 @@ class RegistryWriter:
             nonlocal gone
             found = validate_meta(new, kind) + validate_meta_update(new, before, kind)
             found += kind.validate(new) + (policy or kind).validate_update(new, before)
+            if policy is not None:
+                found += policy.validate_at(new, before, change.now)
             if found:
                 raise InvalidError.of(kind.storage_kind.resource.group, kind.resource.kind, name, found)
             complete(new, kind.storage_kind.resource.schema)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.api.core.pod import defaults, statusstrategy, validation, warnings
+from mooring.api.core.pod import defaults, podcertificatevolumes, statusstrategy, validation, warnings
 from mooring.api.core.pod.printcolumns import COLUMNS, FINAL_PHASES
 from mooring.api.core.pod.qos import qos_class
 from mooring.api.core.pod.schema.pod import POD
@@ -101,6 +101,7 @@ KIND = Kind(
     prepare_for_create=_prepare_for_create,
     prepare_for_update=_prepare_for_update,
     validate=validation.validate,
+    validate_create=podcertificatevolumes.source_errors,
     validate_update=validation.validate_update,
     warnings=warnings.pod_warnings,
     selectable_fields=_selectable_fields,
