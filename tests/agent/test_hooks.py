@@ -79,7 +79,10 @@ def test_a_hook_runs_after_a_change_with_its_facts_and_without_a_token(
     assert told.read_text().splitlines() == [f"client {state.client.current} m1 none", f"ca {state.ca} m1 none"]
 
 
-def test_a_hook_that_was_cut_off_runs_again_at_the_next_start(state: NodeState, tmp_path: Path) -> None:
+def test_a_hook_that_was_cut_off_runs_again_at_the_next_start(
+    state: NodeState, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mooring.agent")
     told = tmp_path / "told"
     first = Hooks([f"{TELL}{told}; sleep 60"], state, "m1", SystemClock())
 
@@ -93,7 +96,8 @@ def test_a_hook_that_was_cut_off_runs_again_at_the_next_start(state: NodeState, 
     again = Hooks([TELL + str(told)], state, "m1", SystemClock())
 
     async def again_and_no_more() -> None:
-        await asyncio.to_thread(eventually, lambda: told.read_text().count("\n") == 2)
+        # not before it ended: cut off between its line and its end, it would run once more
+        await asyncio.to_thread(eventually, lambda: "hook 1 of 1 for client ended with status 0" in caplog.text)
         again.wake()
 
     running(again, again_and_no_more)

@@ -10,8 +10,8 @@ from mooring.clock import SystemClock
 from mooring.storage.sqlite.driver import SqliteStorage
 
 Scenario = Callable[[SqliteStorage], Awaitable[None]]
-SECONDS = 30
-"""Ends a scenario that hangs."""
+SECONDS = 300
+"""Ends a scenario that hangs. One with hundreds of writes takes a minute where the disk is slow and the machine busy."""
 
 
 def run(path: Path, scenario: Scenario) -> None:
