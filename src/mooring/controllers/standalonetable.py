@@ -153,6 +153,7 @@ _UNKNOWN_KINDS = "it would have to know every kind of the cluster"
 
 IN_SERVER: Mapping[str, str] = MappingProxyType(
     {
+        "podcertificaterequest-cleaner-controller": _KUBERNETES,
         "root-ca-certificate-publisher-controller": _KUBERNETES,
         "kube-apiserver-serving-clustertrustbundle-publisher-controller": _KUBERNETES,
         "serviceaccount-controller": _KUBERNETES,

@@ -22,6 +22,7 @@ from mooring.controllers.certificates.issuance import IssuanceCheck
 from mooring.controllers.certificates.names.certifiednames import CertifiedNames
 from mooring.controllers.certificates.names.nameownership import NameOwnership
 from mooring.controllers.certificates.noderecovery import NodeRecovery
+from mooring.controllers.certificates.podrequestcleaner import PodRequestCleaner
 from mooring.controllers.certificates.publishing.rootcacertpublisher import RootCaCertPublisher
 from mooring.controllers.certificates.publishing.trustbundlepublisher import TrustBundlePublisher
 from mooring.controllers.certificates.requester import RequesterCheck
@@ -137,6 +138,7 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
             guards_extra=settings.trusts_source_address,
         ),
         "certificatesigningrequest-cleaner-controller": lambda settings: CsrCleaner(),
+        "podcertificaterequest-cleaner-controller": lambda settings: PodRequestCleaner(),
         "kubelet-serving-approver": lambda settings: ServingApprover(issuance_checks(settings)),
         "machine-inventory-approver": lambda settings: InventoryApprover(
             issuance_checks(settings), MachineInventory(trusts_source_address=settings.trusts_source_address)
