@@ -37,7 +37,9 @@ def completed_in_time(words: str, incomplete: str = "", shell: str = "bash", **e
         done = completed(words, incomplete, shell, **environment)
         return done if done.all.strip() else None
 
-    return eventually(ask)
+    done = eventually(ask)
+    assert done is not None  # `eventually` fails otherwise
+    return done
 
 
 @pytest.fixture
