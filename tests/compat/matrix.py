@@ -16,7 +16,8 @@ KOPF = "kopf"
 OPENSSL = "openssl + curl"
 HELM = "Helm 3.17 and 4.1"
 NODE = "@kubernetes/client-node"
-CLIENTS = (*(f"kubectl {release}" for release in KUBECTL), PYTHON, LIGHTKUBE, NODE, HELM, KOPF, OPENSSL)
+ANSIBLE = "kubernetes.core (Ansible)"
+CLIENTS = (*(f"kubectl {release}" for release in KUBECTL), PYTHON, LIGHTKUBE, NODE, HELM, ANSIBLE, KOPF, OPENSSL)
 
 READ, WATCH, WRITE, DISCOVERY = "read", "watch and wait", "write", "discovery"
 ACCESS, KINDS, CREDENTIALS = "access", "kinds", "tokens, certificates"
@@ -50,11 +51,13 @@ class Cell:
 _LIBRARIES = (PYTHON, LIGHTKUBE)
 
 ROWS = (
-    Row(READ, "get, every output and selector", others=(*_LIBRARIES, NODE)),
+    Row(READ, "get, every output and selector", others=(*_LIBRARIES, NODE, ANSIBLE)),
     Row(READ, "describe"),
-    Row(WRITE, "create -f", others=(*_LIBRARIES, NODE)),
-    Row(WRITE, "apply -f, creating and changing"),
-    Row(WRITE, "apply --server-side", (1, 22), "server-side apply was a beta until 1.22", others=_LIBRARIES),
+    Row(WRITE, "create -f", others=(*_LIBRARIES, NODE, ANSIBLE)),
+    Row(WRITE, "apply -f, creating and changing", others=(ANSIBLE,)),
+    Row(
+        WRITE, "apply --server-side", (1, 22), "server-side apply was a beta until 1.22", others=(*_LIBRARIES, ANSIBLE)
+    ),
     Row(
         WRITE,
         "apply --server-side of what apply made",
@@ -63,9 +66,9 @@ ROWS = (
     ),
     Row(WRITE, "diff"),
     Row(WRITE, "replace", others=(*_LIBRARIES, NODE)),
-    Row(WRITE, "patch, three types", others=(*_LIBRARIES, NODE)),
+    Row(WRITE, "patch, three types", others=(*_LIBRARIES, NODE, ANSIBLE)),
     Row(WRITE, "label and annotate"),
-    Row(WRITE, "delete", others=(*_LIBRARIES, NODE)),
+    Row(WRITE, "delete", others=(*_LIBRARIES, NODE, ANSIBLE)),
     Row(WATCH, "get -w", others=(*_LIBRARIES, NODE)),
     Row(WATCH, "wait for deletion"),
     Row(WATCH, "wait for a value", (1, 23), "wait --for=jsonpath came with 1.23"),

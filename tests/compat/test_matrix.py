@@ -11,6 +11,7 @@ from tests.compat import conftest
 from tests.compat.conftest import releases_for
 from tests.compat.kubectl import Program
 from tests.compat.matrix import (
+    ANSIBLE,
     AREAS,
     BY_NAME,
     CLIENTS,
@@ -43,6 +44,7 @@ TESTS = {
     OPENSSL: ("test_openssl.py",),
     HELM: ("test_helm.py",),
     NODE: ("test_clientnode.py",),
+    ANSIBLE: ("test_ansible.py",),
 }
 
 
@@ -58,7 +60,7 @@ def test_every_row_has_a_name_of_its_own() -> None:
     assert len(BY_NAME) == len(ROWS)
 
 
-@pytest.mark.parametrize("client", [PYTHON, LIGHTKUBE, OPENSSL, HELM, NODE])
+@pytest.mark.parametrize("client", [PYTHON, LIGHTKUBE, OPENSSL, HELM, NODE, ANSIBLE])
 def test_every_row_of_a_library_has_a_test(client: str) -> None:
     assert _shown(client) == {row.what for row in ROWS if client in row.others}
 
