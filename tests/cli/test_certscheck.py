@@ -108,6 +108,13 @@ def issued(number: str, subject: str, signer: str, days: float) -> Obj:
     }
 
 
+def of_pod(number: str, days: float) -> Obj:
+    return {
+        **issued(number, "spiffe://cluster.example/ns/shop/sa/web", "example.com/mesh", days),
+        "request": f"shop/r{number}",
+    }
+
+
 def inventory(*entries: Obj, **more: Any) -> Inventory:
     by_number = {one["serialNumber"]: one for one in entries}
     return Inventory(**({"identities": (), "entries": (), "nodes": (), "issued": by_number} | more))
@@ -180,6 +187,8 @@ JANE, SERVES = ("jane", KUBE_APISERVER_CLIENT), ("system:node:n1", KUBELET_SERVI
             id="a machine whose Node is gone",
         ),
         pytest.param(inventory(issued("1", "n1", "example.com/signer", 9)), ["user valid"], id="a signer of one's own"),
+        pytest.param(inventory(of_pod("1", 1), of_pod("2", 2)), ["pod valid", "pod valid"], id="Pods of one account"),
+        pytest.param(inventory(of_pod("1", -0.01)), [], id="a certificate of a Pod that has ended"),
     ],
 )
 def test_certificates_that_only_the_lineage_has(known: Inventory, states: list[str]) -> None:
@@ -209,6 +218,7 @@ def known(state: str, days: float, **more: Any) -> KnownCertificate:
     ("certificate", "counts"),
     [
         pytest.param(known("valid", 29), True, id="ends within"),
+        pytest.param(known("valid", 9, kind="pod"), False, id="a Pod, whose kubelet asks for the next one"),
         pytest.param(known("valid", 31), False, id="ends later"),
         pytest.param(known("expired", -900), True, id="has ended"),
         pytest.param(known("valid", 29, is_renewed=True), False, id="was renewed"),

@@ -33,6 +33,7 @@ from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.requests import CertificateRequest, build_request
+from mooring.pki.x509.signers import SIGNERS
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT
 from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views
@@ -441,6 +442,10 @@ def rules(text: str) -> str:
     return f"{HEAD}signers: [{{name: a.b/c, rules: [{{name: r, {text}}}]}}]"
 
 
+def of_pods(text: str, signer: str = "a.b/c") -> str:
+    return f"{HEAD}signers: [{{name: {signer}, rules: [], {text}}}]"
+
+
 MANY = [f"p{n}*" for n in range(MAX_WILDCARDS + 1)]
 
 
@@ -457,6 +462,14 @@ MANY = [f"p{n}*" for n in range(MAX_WILDCARDS + 1)]
         pytest.param(HEAD + "signers: [{name: x, rules: []}]", "signers[0].name: give the name of a signer", id="no signer"),
         pytest.param(HEAD + "signers: [{name: a.b/c, rules: []}]\nother: 1", 'unknown field "other"', id="an unknown field"),
         pytest.param(HEAD + "signers: [{name: a.b/c}]", "signers[0].rules: give a list of rules", id="no rules"),
+        pytest.param(of_pods("podCertificates: "), "podCertificates.trustDomain: give a trust domain", id="no trust domain"),
+        pytest.param(of_pods("podCertificates: x"), "signers[0].podCertificates must be an object", id="no object for Pods"),
+        pytest.param(
+            of_pods("podCertificates: {trustDomain: Cluster.example}"),
+            "give a trust domain of SPIFFE, such as cluster.example: a-z, 0-9, dots",
+            id="no trust domain of SPIFFE",
+        ),
+        pytest.param(of_pods("podCertificates: {trustDomain: a, x: 1}"), 'unknown field "x"', id="an unknown field for Pods"),
         pytest.param(HEAD + "signers: [{name: a.b/c, rules: [], x: 1}]", 'signers[0]: unknown field "x"', id="in a signer"),
         pytest.param(
             HEAD + "signers: [{name: a.b/c, rules: []}, {name: a.b/c, rules: []}]",
@@ -501,6 +514,17 @@ def test_a_wrong_file_is_refused_with_its_field(text: str | bytes, message: str)
     with pytest.raises(ConfigError, match=r"^policy: ") as raised:
         parse_policy(text if isinstance(text, bytes) else text.encode(), "policy")
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("name", SIGNERS)
+def test_a_built_in_signer_signs_for_no_pod(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"podCertificates: {name} is built in, and signs for no Pods"):
+        parse_policy(of_pods("podCertificates: {trustDomain: a}", name).encode(), "policy")
+
+
+def test_a_signer_with_a_trust_domain_signs_for_pods() -> None:
+    read = parse_policy(of_pods("podCertificates: {trustDomain: cluster.example}").encode(), "policy")
+    assert (read.trust_domains, NO_POLICY.trust_domains) == ({"a.b/c": "cluster.example"}, {})
 
 
 def test_a_policy_of_thousands_of_names_is_read() -> None:

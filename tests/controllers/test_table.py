@@ -30,6 +30,7 @@ def test_the_names_are_those_of_kube_controller_manager() -> None:
         "certificatesigningrequest-approving-controller",
         "certificatesigningrequest-signing-controller",
         "certificatesigningrequest-cleaner-controller",
+        "podcertificaterequest-signing-controller",
         "podcertificaterequest-cleaner-controller",
         "kubelet-serving-approver",
         "machine-inventory-approver",

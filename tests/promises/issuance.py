@@ -6,6 +6,7 @@ from tests.promises.columns import Documented, Door, Moment, Never, Promise, Pro
 
 _STANDING = "tests/server/test_standing.py::"
 _ELSEWHERE = "tests/reconcile/test_kubernetes.py::"
+_POD = "tests/controllers/test_podsigner.py::"
 _BODY = Proof(_STANDING + "test_a_credential_that_ends_while_the_body_is_awaited_grants_nothing")
 _READ_BACK = Proof("tests/pki/test_issued.py::test_a_certificate_that_is_not_its_template_is_refused")
 _NO_CERTIFICATE = Never("It gives no certificate.")
@@ -224,6 +225,38 @@ ROWS: tuple[Promise, ...] = (
                 Moment.RESTART: Proof("tests/plane/test_followedpolicy.py::test_a_start_needs_a_good_file_or_none"),
                 Moment.UNREADABLE: Proof(
                     "tests/plane/test_followedpolicy.py::test_a_changed_policy_comes_into_force_and_a_wrong_one_does_not"
+                ),
+            },
+        ),
+    ),
+    Promise(
+        key="pods-get-certificates-while-they-run",
+        sentence="A Pod gets a certificate while it runs, in the name of its ServiceAccount and no other, and the API server takes "
+        "it for no user.",
+        doors=doors(
+            Never("Only the signers of PodCertificateRequests make certificates of Pods."),
+            {
+                Door.SIGNER: Proof(_POD + "test_the_certificate_of_a_pod_is_an_svid"),
+                Door.ADMINISTRATOR: Proof(_POD + "test_the_certificate_of_a_pod_authenticates_no_user"),
+                Door.PERSON: Never("No person decides about such a request."),
+                Door.OTHER_SERVER: Documented(
+                    "The policy is a file of each server: give all of them the same one.",
+                    "docs/choose-the-signers.md#rules",
+                ),
+                Door.ELSEWHERE: elsewhere("The signer runs in a Mooring server only."),
+            },
+        ),
+        moments=moments(
+            Never("The Pod is judged by the views when the certificate is published."),
+            {
+                Moment.AT_REST: Proof(_POD + "test_a_request_that_is_refused"),
+                Moment.QUEUED: Proof(_POD + "test_what_has_changed_by_the_commit_publishes_nothing"),
+                Moment.WATCH: _NO_WATCH,
+                Moment.RESTORE: Proof(_POD + "test_nothing_is_signed_while_an_end_waits_to_be_settled"),
+                Moment.UNREADABLE: Proof(_POD + "test_an_object_that_cannot_be_read_is_not_one_that_is_gone"),
+                Moment.CLOCK: Documented(
+                    "A certificate that was issued is valid to its end, also when its Pod has ended.",
+                    "docs/choose-the-signers.md#certificates-for-pods",
                 ),
             },
         ),

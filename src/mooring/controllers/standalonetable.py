@@ -150,9 +150,11 @@ _KUBERNETES = "kube-controller-manager does this work in every cluster"
 _API_SERVER = "the API server does this work itself"
 _SUPERVISOR = "only a Mooring server is a supervisor, and guards what a supervisor states in a request"
 _UNKNOWN_KINDS = "it would have to know every kind of the cluster"
+_OWN_PODS = "it writes the version of the kind in which a Mooring server stores it"
 
 IN_SERVER: Mapping[str, str] = MappingProxyType(
     {
+        "podcertificaterequest-signing-controller": _OWN_PODS,
         "podcertificaterequest-cleaner-controller": _KUBERNETES,
         "root-ca-certificate-publisher-controller": _KUBERNETES,
         "kube-apiserver-serving-clustertrustbundle-publisher-controller": _KUBERNETES,

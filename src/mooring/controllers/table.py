@@ -28,6 +28,7 @@ from mooring.controllers.certificates.publishing.trustbundlepublisher import Tru
 from mooring.controllers.certificates.requester import RequesterCheck
 from mooring.controllers.certificates.revocationcleaner import RevocationCleaner
 from mooring.controllers.certificates.revokedrequests import RevokedRequests
+from mooring.controllers.certificates.signing.podsigner import PodSigner
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.controllers.certificates.signing.signerpolicy import SignerPolicy
 from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
@@ -138,6 +139,9 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
             guards_extra=settings.trusts_source_address,
         ),
         "certificatesigningrequest-cleaner-controller": lambda settings: CsrCleaner(),
+        "podcertificaterequest-signing-controller": lambda settings: PodSigner(
+            settings.authority_for, settings.signing_duration, settings.signing_policy, issuance_checks(settings)
+        ),
         "podcertificaterequest-cleaner-controller": lambda settings: PodRequestCleaner(),
         "kubelet-serving-approver": lambda settings: ServingApprover(issuance_checks(settings)),
         "machine-inventory-approver": lambda settings: InventoryApprover(

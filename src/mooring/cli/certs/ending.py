@@ -5,6 +5,7 @@ Rules kept here:
   and users.
 * Ends that matter are those of certificates that the server accepts, or that have ended and were not renewed. Of several
   certificates of the same machine or user the one that ends last counts.
+* A kubelet renews the certificates of Pods, and they are not among those that matter.
 * What a user may not read is named, so that a check is never taken for a whole one.
 * The data directory is read without a server: every `*.crt` below `pki/`, behind links to directories, too, and every kubeconfig
   with the files that it names. So `/etc/kubernetes` of kubeadm can be read, too. Certificates of a rollover that is done, which
@@ -24,7 +25,18 @@ from typing import Any
 
 from mooring.cli import serverreport
 from mooring.cli.certs import inventory
-from mooring.cli.certs.inventory import CA, CLIENT, EXPIRED, SERVER, SERVING, USER, VALID, Inventory, KnownCertificate
+from mooring.cli.certs.inventory import (
+    CA,
+    CLIENT,
+    EXPIRED,
+    POD,
+    SERVER,
+    SERVING,
+    USER,
+    VALID,
+    Inventory,
+    KnownCertificate,
+)
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
@@ -52,7 +64,11 @@ class Ends:
         counting = (
             one
             for one in self.certificates
-            if one.state in (VALID, EXPIRED) and not one.is_renewed and one.expires and _left(one, now) <= span
+            if one.state in (VALID, EXPIRED)
+            and not one.is_renewed
+            and one.kind != POD
+            and one.expires
+            and _left(one, now) <= span
         )
         return sorted(counting, key=lambda one: (parse_rfc3339(one.expires), one.name, one.kind))
 

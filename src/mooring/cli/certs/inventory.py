@@ -10,6 +10,8 @@ Rules kept here:
   end.
 * Of several certificates of one user of the same machine, or of one subject and signer, the one that ends last counts; the others
   were renewed. One that the server rejects renews none.
+* Pods of one account have certificates of one name, and none renews another. They are listed until their end: a kubelet asks for
+  the next one long before.
 """
 
 from __future__ import annotations
@@ -54,9 +56,10 @@ VALID, EXPIRED, REVOKED, ENDED, REJECTED = "valid", "expired", "revoked", "ended
 """States of a certificate. `ended`: the server rejects it, because its node is not a member any more. `rejected`: for another
 reason, such as its CA."""
 STATES = (VALID, EXPIRED, REVOKED, ENDED, REJECTED)
-CLIENT, SERVING, USER, SERVER, CA = "client", "serving", "user", "server", "ca"
-KINDS = (CLIENT, SERVING, USER, SERVER, CA)
-"""Kinds of certificates: of a machine as a client, of its HTTPS port, of a user or for another purpose, of a server, of a CA."""
+CLIENT, SERVING, USER, POD, SERVER, CA = "client", "serving", "user", "pod", "server", "ca"
+KINDS = (CLIENT, SERVING, USER, POD, SERVER, CA)
+"""Kinds of certificates: of a machine as a client, of its HTTPS port, of a user or for another purpose, of a Pod, of a server, of a
+CA."""
 FORGOTTEN = timedelta(days=30)
 """Time after its end until which a certificate is listed that only the lineage has; `mooring audit list` has them all."""
 PUBLISHED_CLIENT_CAS = CLIENT_CAS, CLIENT_CAS_NAMESPACE, "client-ca-file"
@@ -215,7 +218,8 @@ class Inventory:
         }
         for number, entry in self.issued.items():
             signer, expires = entry.get("signer", ""), entry.get("notAfter", "")
-            if signer in _OF_IDENTITIES or number in named or not expires or parse_rfc3339(expires) < now - FORGOTTEN:
+            kept = FORGOTTEN if kind_of(entry) != POD else timedelta(0)
+            if signer in _OF_IDENTITIES or number in named or not expires or parse_rfc3339(expires) < now - kept:
                 continue
             subject = entry.get("subject", "")
             is_serving = kind_of(entry) == SERVING
@@ -335,6 +339,8 @@ def kind_of(entry: Obj) -> str:
     signer = entry.get("signer", "")
     if signer in (KUBELET_SERVING, K3S_KUBELET_SERVING):
         return SERVING
+    if "/" in entry.get("request", ""):
+        return POD  # its request has a namespace
     return CLIENT if not signer or signer in _OF_IDENTITIES else USER
 
 
@@ -342,6 +348,8 @@ def _with_renewals(found: Sequence[KnownCertificate], issued: Mapping[str, Obj])
     """Yield the certificates of one machine or of the lineage, each with its renewal."""
 
     def purpose(one: KnownCertificate) -> tuple[str, str]:
+        if one.kind == POD:
+            return one.user, one.serial_number
         return one.user, "" if one.kind == CLIENT else issued.get(one.serial_number, {}).get("signer", "")
 
     current: dict[tuple[str, str], KnownCertificate] = {}

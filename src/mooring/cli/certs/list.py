@@ -41,7 +41,8 @@ _NONE = "<none>"
 def list_certificates(node: str, kind: str | None, state: str | None, output: str, chosen: ChosenCluster) -> None:
     """List the certificates of machines, users and the server, with their state.
 
-    A certificate of a user, or for the HTTPS port of a machine, is listed until 30 days after its end; mooring audit list has all.
+    A certificate of a user, or for the HTTPS port of a machine, is listed until 30 days after its end, and that of a Pod until
+    its end; mooring audit list has all.
     """
     now = chosen.clock.now()
 

@@ -2,7 +2,8 @@
 
 Rules kept here:
 * A profile returns an immutable `Template`; the authority adds issuer, serial number and signature only.
-* Every certificate begins five minutes before `now`, so that a peer whose clock is slightly behind accepts it.
+* Every certificate begins five minutes before `now`, so that a peer whose clock is slightly behind accepts it. That of a Pod begins
+  two minutes before: the API server refuses five.
 * Lifetimes are kubeadm's (docs/protocol/discovery-and-join.md#files-and-waits): ten years for a CA, one year for other
   certificates.
 * Only RSA keys get key encipherment, which has no meaning for other keys (docs/protocol/kubelet-certificates.md#one-request).
@@ -22,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from mooring.identity import MASTERS
 from mooring.pki.keys import PublicKey
 from mooring.pki.x509 import names, usages
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
+from mooring.pki.x509.encoding.distinguishedname import NO_NAME, DistinguishedName
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
 from mooring.pki.x509.requests import CertificateRequest
 
@@ -31,6 +32,9 @@ LIFETIME = timedelta(days=365)
 BACKDATE = timedelta(minutes=5)
 SHORT = timedelta(hours=8)  # shorter lifetimes are kept whole: five minutes would be a large part of them
 MIN_TTL = timedelta(minutes=10)  # twice BACKDATE, so that no certificate is expired when it is issued
+POD_BACKDATE = timedelta(minutes=2)  # the API server refuses five; the rest is for a device that signs slowly
+POD_USAGES = (usages.DIGITAL_SIGNATURE, usages.SERVER_AUTH, usages.CLIENT_AUTH)
+"""Usages of the certificate of a Pod (X509-SVID 4.3 and 4.4)."""
 
 CLUSTER_ADMINS = "kubeadm:cluster-admins"
 CLUSTER_CA_NAME = "kubernetes"
@@ -118,6 +122,12 @@ def admin(public_key: PublicKey, now: datetime) -> Template:
 def super_admin(public_key: PublicKey, now: datetime) -> Template:
     """Return the template for `super-admin.conf`, which bypasses RBAC for repairs (docs/protocol/kubeadm-init.md)."""
     return client(public_key, now, SUPER_ADMIN_NAME, (MASTERS,))
+
+
+def pod(public_key: PublicKey, alternative_names: AlternativeNames, now: datetime, lifetime: timedelta) -> Template:
+    """Return the template of a Pod, which has names and no subject. `lifetime` counts from its backdated beginning."""
+    begin = now.replace(microsecond=0) - POD_BACKDATE
+    return Template(NO_NAME, public_key, begin, begin + lifetime, POD_USAGES, alternative_names)
 
 
 def from_request(

@@ -108,6 +108,14 @@ def build_request(
     return pem.encode(pem.CERTIFICATE_REQUEST, builder.sign(key, signature_hash(key)).public_bytes(Encoding.DER))
 
 
+def has_key_alone(encoding: bytes) -> bool:
+    """Return whether a request in DER that was parsed before has neither a subject nor an attribute."""
+    fields = der.only(encoding, der.SEQUENCE).fields().next(der.SEQUENCE).fields()
+    fields.next(der.INTEGER)
+    subject, _, attributes = fields.next(der.SEQUENCE), fields.next(der.SEQUENCE), fields.next(der.CONSTRUCTED)
+    return not subject.content and not attributes.content
+
+
 def parse_request(data: bytes) -> CertificateRequest:
     """Return the verified request of a PEM text. Raises RequestError, whose message fits after `spec.request: Invalid value`."""
     if len(data) > MAX_REQUEST:

@@ -251,7 +251,7 @@ def issued_entry(
 ) -> Obj:
     """Return the entry for a certificate that `authority` signed for the request `csr`. Values that are not known are empty."""
     spec, metadata = csr["spec"], csr["metadata"]
-    subject = names.common_name(certificate.subject)
+    subject = names.common_name(certificate.subject) or _uri(certificate)
     is_node = spec["signerName"] in _KUBELET_CLIENT and subject.startswith(NODE_PREFIX)
     requester = spec.get("username", "")
     entry = {
@@ -274,6 +274,11 @@ def issued_entry(
         "notAfter": rfc3339(certificate.not_valid_after_utc),
     }
     return {name: _bounded(text) for name, text in entry.items() if text}
+
+
+def _uri(certificate: Certificate) -> str:
+    """Return the first URI of a certificate; "" without one."""
+    return next(iter(names.alternative_names(certificate.extensions).uris), "")
 
 
 def _fingerprint(certificate: Certificate) -> str:

@@ -3,6 +3,7 @@
 Rules kept here (docs/choose-the-signers.md#rules):
 * A signer that the policy names signs only what a rule allows; other signers are not restricted. The first rule whose requesters
   match the user of a request decides, and a request that no rule is for is refused.
+* A signer with a trust domain signs for Pods as well. Without one it does not, so that a CA certifies no Pod by mistake.
 * An absent list allows everything, an empty list nothing. The maximum lifetime shortens the certificate and refuses nothing.
 * In patterns `*` stands for any characters; in those of DNS names for characters of one label, never for a dot. A wildcard
   certificate needs a permission of its own, because `*.example.com` is a pattern and a name.
@@ -134,7 +135,7 @@ class SigningRule:
         wildcard = next((one for one in names.dns if "*" in one), None)
         if wildcard is not None and not self.allow_wildcards:
             return f"the DNS name {_shown(wildcard)} is a wildcard, and allowWildcards is not true"
-        return self._address_refusal(request) or self._usage_refusal(usages) or self._key_refusal(request)
+        return self._address_refusal(request) or self._usage_refusal(usages) or self.key_refusal(request.key_algorithm)
 
     def _address_refusal(self, request: CertificateRequest) -> str:
         addresses = request.alternative_names.ips
@@ -153,8 +154,8 @@ class SigningRule:
         wrong = next((usage for usage in usages if usage not in self.usages), "")
         return f"the usage {_shown(wrong)} is none of usages" if wrong else ""
 
-    def _key_refusal(self, request: CertificateRequest) -> str:
-        algorithm = request.key_algorithm
+    def key_refusal(self, algorithm: str) -> str:
+        """Return why keys of an algorithm, such as `RSA-3072`, are not allowed; empty when they are."""
         kind, _, size = algorithm.partition("-")
         allowed = self.key_algorithms
         if allowed is not None and algorithm not in allowed and not (kind == RSA and RSA in allowed):
@@ -169,6 +170,8 @@ class SigningPolicy:
     """Rules by the name of the signer."""
 
     signers: Mapping[str, tuple[SigningRule, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    trust_domains: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """SPIFFE trust domains of the signers that sign for Pods."""
 
     def rule_for(self, issuance: Issuance) -> SigningRule | None:
         """Return the rule that decides about a request; None when the signer has no rules, or none is for the requester."""

@@ -20,6 +20,8 @@ from mooring.duration import parse_duration
 from mooring.errors import ConfigError
 from mooring.pki.keys import ALGORITHMS, MAX_RSA_BITS, MIN_RSA_BITS
 from mooring.pki.x509.profiles import MIN_TTL
+from mooring.pki.x509.signers import SIGNERS
+from mooring.pki.x509.spiffeid import MAX_TRUST_DOMAIN, is_trust_domain
 from mooring.pki.x509.usages import USAGES
 from mooring.settings.addresses import Network
 
@@ -64,6 +66,7 @@ def parse_policy(data: bytes, source: str) -> SigningPolicy:
         raise source_error(f"{_EXPECTED}; set apiVersion and kind")
     fields.object("metadata")  # names and labels of a file have no effect
     signers: dict[str, tuple[SigningRule, ...]] = {}
+    trust_domains: dict[str, str] = {}
 
     def read_signer(value: object, path: str) -> None:
         signer = fields.nested(value, path)
@@ -76,6 +79,8 @@ def parse_policy(data: bytes, source: str) -> SigningPolicy:
             raise signer.error("rules", "give a list of rules; an empty one refuses everything")
         budget = _Budget()
         rules = signer.each("rules", lambda rule, at: _read_rule(signer.nested(rule, at), rule, budget))
+        if isinstance(value, dict) and "podCertificates" in value:
+            trust_domains[name] = _trust_domain(signer, name)
         signer.refuse_unknown()
         if len(rules) > MAX_RULES:
             raise signer.error("rules", f"at most {MAX_RULES} rules are allowed")
@@ -87,7 +92,7 @@ def parse_policy(data: bytes, source: str) -> SigningPolicy:
     fields.refuse_unknown()
     if not signers or len(signers) > MAX_SIGNERS:
         raise source_error(f"signers: from 1 to {MAX_SIGNERS} signers are expected")
-    return SigningPolicy(MappingProxyType(signers))
+    return SigningPolicy(MappingProxyType(signers), MappingProxyType(trust_domains))
 
 
 class _Budget:
@@ -192,6 +197,19 @@ def _rsa_bits(fields: FieldReader) -> int:
     if not isinstance(bits, int) or isinstance(bits, bool) or not MIN_RSA_BITS <= bits <= MAX_RSA_BITS:
         raise fields.error("minRSABits", f"give a number from {MIN_RSA_BITS} to {MAX_RSA_BITS}")
     return bits
+
+
+def _trust_domain(signer: FieldReader, name: str) -> str:
+    """Return the trust domain of a signer that signs for Pods."""
+    if name in SIGNERS:
+        raise signer.error("podCertificates", f"{name} is built in, and signs for no Pods; give a signer of your own")
+    fields = signer.nested(signer.value("podCertificates"), signer.path("podCertificates"))
+    trust_domain = fields.text("trustDomain")
+    fields.refuse_unknown()
+    if not is_trust_domain(trust_domain):
+        characters = f"a-z, 0-9, dots, dashes and underscores, at most {MAX_TRUST_DOMAIN}"
+        raise fields.error("trustDomain", f"give a trust domain of SPIFFE, such as cluster.example: {characters}")
+    return trust_domain
 
 
 def _lifetime(fields: FieldReader) -> timedelta:
