@@ -7,6 +7,7 @@ from tests.promises.columns import Documented, Door, Moment, Never, Promise, Pro
 _STANDING = "tests/server/test_standing.py::"
 _ELSEWHERE = "tests/reconcile/test_kubernetes.py::"
 _POD = "tests/controllers/test_podsigner.py::"
+_POD_REQUESTS = "tests/registry/test_podcertificaterequests.py::"
 _BODY = Proof(_STANDING + "test_a_credential_that_ends_while_the_body_is_awaited_grants_nothing")
 _READ_BACK = Proof("tests/pki/test_issued.py::test_a_certificate_that_is_not_its_template_is_refused")
 _NO_CERTIFICATE = Never("It gives no certificate.")
@@ -332,6 +333,32 @@ ROWS: tuple[Promise, ...] = (
                 Moment.AT_REST: Proof("tests/registry/test_admission.py::test_a_change_of_a_bundle"),
                 Moment.BODY: _BODY,
                 Moment.WATCH: Never("A watch writes nothing."),
+            },
+        ),
+    ),
+    Promise(
+        key="pod-certificates-need-sign",
+        sentence="The certificate of a Pod is written into its request only with the right to sign for the signer.",
+        doors=doors(
+            Never("It writes no certificate into a PodCertificateRequest."),
+            {
+                Door.KUBEADM: Proof(_POD_REQUESTS + "test_a_node_only_creates_requests"),
+                Door.ADMINISTRATOR: Proof(_POD_REQUESTS + "test_signing_needs_the_right_on_the_signer_or_its_domain"),
+                Door.SERVICE_ACCOUNT: Proof(_POD_REQUESTS + "test_signing_needs_the_right_on_the_signer_or_its_domain"),
+                Door.OTHER_SERVER: Never("Rights are objects of the store, which every server reads."),
+                Door.OTHER_WORKER: Never("Rights are objects of the store, which every worker reads."),
+            },
+        ),
+        moments=moments(
+            Never(
+                "The right is asked for at each write, on the signer in the stored request, which cannot be changed."
+            ),
+            {
+                Moment.AT_REST: Proof(_POD_REQUESTS + "test_a_status_that_stays_as_it_is_needs_no_right"),
+                Moment.BODY: _BODY,
+                Moment.QUEUED: Proof(_STANDING + "test_a_right_that_admission_asked_for_is_judged_at_the_commit"),
+                Moment.WATCH: Never("A watch writes nothing."),
+                Moment.UNREADABLE: Never("A role or a binding that cannot be read grants nothing."),
             },
         ),
     ),

@@ -29,7 +29,10 @@ ROWS: tuple[Promise, ...] = (
                 Door.ADMINISTRATOR: Documented(
                     "Who may create Pods chooses the objects that a node may read.", "docs/threats/machines.md"
                 ),
-                Door.SIGNER: Proof("tests/registry/test_admission.py::test_a_node_may_not_create"),
+                Door.SIGNER: Proof(
+                    "tests/registry/test_podcertificaterequests.py::"
+                    "test_a_node_requests_certificates_for_its_own_pods_only"
+                ),
                 Door.SERVICE_ACCOUNT: Proof(
                     "tests/server/test_serviceaccounttokens.py::test_a_node_gets_tokens_for_the_audiences_of_its_pods"
                 ),

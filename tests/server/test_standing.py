@@ -26,6 +26,7 @@ from mooring.authn.oidc.authenticator import OidcAuthenticator
 from mooring.authn.oidc.issuer import JwtIssuer
 from mooring.authn.own import NotMine, Offered, Rejected, User
 from mooring.authn.verdictcache import VerdictCache
+from mooring.clock import rfc3339
 from mooring.identity import AUTHENTICATED, MASTERS, NODES, UNAUTHENTICATED
 from mooring.pki import pem
 from mooring.pki.keys import generate_key, public_key_fingerprint
@@ -55,6 +56,7 @@ from tests.support.tlspeer import request as http1_request
 
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+POD_REQUESTS = "/apis/certificates.k8s.io/v1/namespaces/default/podcertificaterequests"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 GRANT = {
     "metadata": {"name": "backdoor"},
@@ -509,6 +511,7 @@ WORK_OF_JANE = [
         "resources": ["certificatesigningrequests/approval", "certificatesigningrequests/status"],
         "verbs": ["update"],
     },
+    {"apiGroups": ["certificates.k8s.io"], "resources": ["podcertificaterequests/status"], "verbs": ["update"]},
     {"apiGroups": ["certificates.k8s.io"], "resources": ["clustertrustbundles"], "verbs": ["create"]},
     {"apiGroups": [RBAC], "resources": ["clusterrolebindings"], "verbs": ["create"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update"]},
@@ -526,6 +529,7 @@ class AdmittedWrite:
     method: str
     path: str
     change: Callable[[Any], Any]
+    refusal: int = 403
 
     @property
     def rule(self) -> Any:
@@ -540,6 +544,19 @@ def with_condition(kind: str) -> Callable[[Any], Any]:
 def with_owner(obj: Any) -> Any:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "1"}
     return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [owner]}}
+
+
+def denied(obj: Any) -> Any:
+    condition = {"type": "Denied", "status": "True", "reason": "ByHand", "lastTransitionTime": rfc3339(EPOCH)}
+    return {**obj, "status": {"conditions": [condition]}}
+
+
+def pod_request() -> Any:
+    """Return a request for the certificate of a Pod."""
+    (block,) = pem.blocks(build_request(generate_key(), "", []))
+    named = {f"{kind}{part}": "x" for kind in ("pod", "serviceAccount", "node") for part in ("Name", "UID")}
+    spec = {**named, "signerName": "example.com/one", "stubPKCS10Request": base64.b64encode(block.der).decode()}
+    return {"metadata": {"name": "fresh"}, "spec": spec}
 
 
 def bundle(_: Any) -> Any:
@@ -563,6 +580,9 @@ ADMITTED: dict[str, AdmittedWrite] = {
     "a failure": AdmittedWrite(
         CERTIFICATES, "signers", "sign", "PUT", f"{CSRS}/fresh/status", with_condition("Failed")
     ),
+    "a denial of a Pod's certificate": AdmittedWrite(
+        CERTIFICATES, "signers", "sign", "PUT", f"{POD_REQUESTS}/fresh/status", denied, refusal=422
+    ),
     "a bundle": AdmittedWrite(
         CERTIFICATES, "signers", "attest", "POST", "/apis/certificates.k8s.io/v1beta1/clustertrustbundles", bundle
     ),
@@ -585,6 +605,7 @@ def test_a_right_that_admission_asked_for_is_judged_at_the_commit(case: str, is_
                 binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
                 await server.create("clusterrolebindings", binding)
             assert (await server.post(CSRS, csr())).status == 201
+            assert (await server.post(POD_REQUESTS, pod_request())).status == 201
             for name in ("owned", "other"):
                 await server.create("configmaps", {"metadata": {"name": name}})
             target = write.path.removesuffix("/approval").removesuffix("/status")
@@ -608,7 +629,7 @@ def test_a_right_that_admission_asked_for_is_judged_at_the_commit(case: str, is_
             await settle()
             goes_on.set()
             if is_taken:
-                assert (await finished).status == 403
+                assert (await finished).status == write.refusal
                 assert versions((await server.get(target)).obj) <= versions(before), "nothing was written"
             else:
                 assert (await finished).status in (200, 201)

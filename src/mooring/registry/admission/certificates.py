@@ -1,11 +1,13 @@
 """Admission plugins for certificate requests: the rights to approve and sign, and subjects that no request may have.
 
-Rules kept here (docs/protocol/certificate-signing-requests.md#admission):
+Rules kept here (docs/protocol/certificate-signing-requests.md#admission, docs/protocol/pod-certificate-requests.md#rights):
 * CertificateApproval: a change of `/approval` needs the verb `approve` on the signer: resource `signers`, name that of the
   signer, or `<domain>/*`.
 * CertificateSigning: a change of the certificate or the conditions through `/status` needs the verb `sign` on the signer alike.
 * ClusterTrustBundleAttest: a new ClusterTrustBundle of a signer, and a change of one, need the verb `attest` on the signer alike.
   A change that only the garbage collector and server-side apply make needs none.
+* PodCertificateSigning: a change of the status of a PodCertificateRequest needs the verb `sign` on the signer alike. The refusal is
+  kube-apiserver's 422: there the strategy of the kind asks for the right.
 * CertificateSubjectRestriction: a request to the signer kube-apiserver-client may not name the group system:masters.
 """
 
@@ -15,8 +17,10 @@ import base64
 import binascii
 from typing import Any
 
+from mooring.api.certificates import podcertificaterequest
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
+from mooring.errors import InvalidError, forbidden, quoted
 from mooring.identity import MASTERS
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest, parse_request
@@ -26,6 +30,7 @@ from mooring.registry.admission.request import AdmissionRequest
 
 CSRS = "certificatesigningrequests"
 BUNDLES = "clustertrustbundles"
+POD_REQUESTS = podcertificaterequest.PLURAL
 _COLLECTOR_FIELDS = frozenset({"ownerReferences", "finalizers", "managedFields"})
 GROUP = "certificates.k8s.io"
 
@@ -59,6 +64,20 @@ class ClusterTrustBundleAttest:
             return
         if not _may(request, "attest", signer):
             raise request.forbidden(f'user not permitted to attest for signerName "{signer}"')
+
+
+class PodCertificateSigning:
+    name = "PodCertificateSigning"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if request.resource != f"{POD_REQUESTS}/status" or request.new is None or request.old is None:
+            return
+        signer = _signer(request.old)
+        if _status(request.new) == _status(request.old) or _may(request, "sign", signer):
+            return
+        resource, user = request.kind.resource, quoted(request.user.username)
+        error = forbidden("spec.signerName", f'User {user} is not permitted to "sign" for signer {quoted(signer)}')
+        raise InvalidError.of(resource.group, resource.kind, request.name, [error])
 
 
 class CertificateSubjectRestriction:
@@ -97,6 +116,11 @@ def _signer(obj: Obj) -> str:
 def _outcome(obj: Obj | None) -> tuple[Any, Any]:
     status = (obj or {}).get("status") or {}
     return status.get("certificate") or "", status.get("conditions") or []
+
+
+def _status(obj: Obj) -> Obj:
+    """Return the members of the status that have a value."""
+    return {name: value for name, value in (obj.get("status") or {}).items() if value}
 
 
 def _meaning(obj: Obj) -> Obj:

@@ -17,6 +17,7 @@ from mooring.registry.admission.certificates import (
     CertificateSigning,
     CertificateSubjectRestriction,
     ClusterTrustBundleAttest,
+    PodCertificateSigning,
 )
 from mooring.registry.admission.defaulttolerationseconds import DefaultTolerationSeconds
 from mooring.registry.admission.k3scontroller import K3sControllerRestriction
@@ -52,6 +53,7 @@ ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
         "CertificateApproval": CertificateApproval,
         "CertificateSigning": CertificateSigning,
         "ClusterTrustBundleAttest": ClusterTrustBundleAttest,
+        "PodCertificateSigning": PodCertificateSigning,
         "CertificateSubjectRestriction": CertificateSubjectRestriction,
         "BootstrapTokenLimits": BootstrapTokenLimits,
         "LineageAppendOnly": LineageAppendOnly,
@@ -72,13 +74,14 @@ ALWAYS_ENABLED = frozenset(
         "ServiceClusterIP",
         "ServiceNodePort",
         "OwnerReferencesPermissionEnforcement",
+        "PodCertificateSigning",
         "LineageAppendOnly",
         "KnownRevocations",
         "SettledEnds",
         "RBACEscalation",
     }
 )
-"""Plugins that cannot be disabled: in kube-apiserver the storage of Services and of RBAC does their work.
+"""Plugins that cannot be disabled: in kube-apiserver the storage of Services, RBAC and PodCertificateRequests does their work.
 RecoveringNodeRestriction goes with an authenticator of Mooring's own (`--node-recovery`), K3sControllerRestriction and
 SupervisorRequests with signers.
 The setting `--node-deletion` decides on membership.
@@ -92,6 +95,7 @@ JUDGES_OF_RIGHTS = frozenset(
         "CertificateApproval",
         "CertificateSigning",
         "ClusterTrustBundleAttest",
+        "PodCertificateSigning",
         "RBACEscalation",
     }
 )

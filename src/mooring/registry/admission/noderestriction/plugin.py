@@ -3,7 +3,7 @@
 Rules kept here (docs/protocol/certificate-signing-requests.md#admission, docs/protocol/node-authorization.md#noderestriction), for
 users in the group system:nodes:
 * Every kind: no change of finalizers, on create neither. With one on its Node a machine would decide when its membership ends. An
-  owner that a node adds is its own Node, and does not block its deletion.
+  owner that a node adds is its own Node, or the Pod of a PodCertificateRequest, and does not block its deletion.
 * Node: its own only, and no change of taints or owner references. Of the labels in Kubernetes' own domains it may set only those
   that a kubelet reports about itself, never node-restriction labels.
 * Lease: its own in kube-node-lease only. CSINode: its own only.
@@ -12,6 +12,7 @@ users in the group system:nodes:
 * Tokens: only bound to a pod that runs on the node, and only for an audience of the volumes of this pod (`audiences`). For
   another audience RBAC must allow the verb `request-serviceaccounts-token-audience` on the audience, as a resource of the core
   group, with the account's name. RBAC decides also where a look-up for a volume fails, as in Kubernetes 1.38.
+* PodCertificateRequests: the rules of `podcertificates`.
 * CertificateRevocation: none. A node could otherwise lock out other machines.
 * A member of system:nodes whose username is not that of a node may write nothing.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mooring.api.certificates.podcertificates import is_owner
 from mooring.api.mooring import certificaterevocation
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
@@ -27,8 +29,8 @@ from mooring.authz.node.identifier import node_name
 from mooring.errors import NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
-from mooring.registry.admission.certificates import CSRS, parse_new_request
-from mooring.registry.admission.noderestriction import pods
+from mooring.registry.admission.certificates import CSRS, POD_REQUESTS, parse_new_request
+from mooring.registry.admission.noderestriction import podcertificates, pods
 from mooring.registry.admission.noderestriction.audiences import volume_audiences
 from mooring.registry.admission.request import AdmissionRequest
 
@@ -70,7 +72,7 @@ class NodeRestriction:
 
 
 def _metadata(request: AdmissionRequest, node: str) -> None:
-    """Refuse changes of finalizers, and owners other than the Node itself."""
+    """Refuse changes of finalizers, and owners other than the Node itself or the Pod of a PodCertificateRequest."""
     if request.new is None:
         return
     new = request.new.get("metadata") or {}
@@ -79,13 +81,17 @@ def _metadata(request: AdmissionRequest, node: str) -> None:
         raise request.forbidden(f'node "{node}" is not allowed to modify finalizers')
     before = old.get("ownerReferences") or []
     for reference in new.get("ownerReferences") or ():
-        if reference not in before and not _is_own_node(reference, node):
+        if reference not in before and not _is_own_node(reference, node) and not _is_requested_pod(reference, request):
             raise request.forbidden(f'node "{node}" is not allowed to set an owner other than its own Node')
 
 
 def _is_own_node(reference: Obj, node: str) -> bool:
     owner = (reference.get("apiVersion"), reference.get("kind"), reference.get("name"))
     return owner == ("v1", "Node", node) and not reference.get("blockOwnerDeletion")
+
+
+def _is_requested_pod(reference: Obj, request: AdmissionRequest) -> bool:
+    return request.resource == POD_REQUESTS and is_owner(reference, (request.new or {}).get("spec") or {})
 
 
 def _node(request: AdmissionRequest, node: str) -> None:
@@ -218,6 +224,8 @@ _CHECKS = {
     "leases": _lease,
     "csinodes": _csi_node,
     CSRS: _csr,
+    POD_REQUESTS: podcertificates.check_request,
+    f"{POD_REQUESTS}/status": podcertificates.check_request,
     certificaterevocation.PLURAL: _certificate_revocation,
     "pods": pods.check_pod,
     "pods/status": pods.check_pod_status,
