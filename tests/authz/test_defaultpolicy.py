@@ -34,6 +34,7 @@ POLICY = default_policy()
 EVERYTHING = (*POLICY, *kubeadm_policy(), *k3s_policy())
 CSR = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"}
 SIGNERS = {"group": "certificates.k8s.io", "resource": "signers"}
+POD_REQUESTS = {"group": "certificates.k8s.io", "resource": "podcertificaterequests", "namespace": "x"}
 
 JANE = UserInfo("jane", groups=("system:authenticated",))
 MASTER = UserInfo("root", groups=("system:masters", "system:authenticated"))
@@ -58,6 +59,7 @@ def account(name: str) -> UserInfo:
 CERTIFICATES = account("certificate-controller")
 SIGNER = account("bootstrap-signer")
 CLEANER = account("token-cleaner")
+POD_REQUEST_CLEANER = account("podcertificaterequestcleaner")
 KUBE_PROXY = account("kube-proxy")
 RBAC = Rbac()
 VIEWS = rbac_views(EVERYTHING)
@@ -257,6 +259,10 @@ VIEWS = rbac_views(EVERYTHING)
             True,
             id="kubelet API",
         ),
+        *(
+            pytest.param(POD_REQUEST_CLEANER, verb, POD_REQUESTS, allowed, id=f"the cleaner of Pods' requests: {verb}")
+            for verb, allowed in [("get", True), ("list", True), ("watch", True), ("delete", True), ("update", False)]
+        ),
         pytest.param(UserInfo("m", groups=("system:monitoring",)), "get", {"path": "/metrics"}, True, id="monitoring"),
         pytest.param(
             UserInfo("system:kube-scheduler"),
@@ -283,10 +289,14 @@ OWN = {
     "mooring:recovering-node",
     "system:controller:kubelet-serving-approver",
     "system:controller:machine-inventory-approver",
+    "system:controller:podcertificaterequestcleaner",
     "system:controller:revocation-cleaner",
 }
-TRUST_BUNDLES = "  get,list,watch | certificates.k8s.io | clustertrustbundles"
-"""Rule of nodes, which kube-apiserver 1.37 has, and 1.36 with the feature gate ClusterTrustBundle."""
+GATED = {
+    "  get,list,watch | certificates.k8s.io | clustertrustbundles",
+    "  create,get,list,watch | certificates.k8s.io | podcertificaterequests",
+}
+"""Rules of nodes that kube-apiserver 1.37 has, and 1.36 with the feature gates ClusterTrustBundle and PodCertificateRequest."""
 AGGREGATED = {"admin", "edit", "view"}
 """The aggregation controller fills their rules, from the roles that the table holds."""
 _PARTS = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
@@ -304,7 +314,7 @@ def described(obj: Obj) -> list[str]:
 
 def test_every_role_and_binding_is_the_one_of_kubernetes() -> None:
     described_here = (described(obj) for obj in POLICY if obj["metadata"]["name"] not in OWN | AGGREGATED)
-    ours = [[line for line in lines if line != TRUST_BUNDLES] for lines in described_here]
+    ours = [[line for line in lines if line not in GATED] for lines in described_here]
     theirs: list[list[str]] = []
     for line in KUBERNETES.read_text().splitlines():
         if line.startswith(" "):
@@ -349,6 +359,12 @@ def aggregated(name: str) -> set[tuple[str, str, str]]:
             "admin", ("create", "authorization.k8s.io", "localsubjectaccessreviews"), True, id="admin asks about others"
         ),
         pytest.param("admin", ("create", "", "namespaces"), False, id="admin makes no namespaces"),
+        pytest.param(
+            "admin",
+            ("create", "certificates.k8s.io", "podcertificaterequests"),
+            False,
+            id="admin requests no certificates of Pods",
+        ),
     ],
 )
 def test_user_facing_roles(role_name: str, grant: tuple[str, str, str], held: bool) -> None:

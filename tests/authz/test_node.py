@@ -44,7 +44,15 @@ VIEWS = {
             {"metadata": {"name": "other", "namespace": "ns"}, "spec": {"nodeName": "n2"}},
             {"metadata": {"name": "unbound", "namespace": "ns"}},
         ]
-    )
+    ),
+    "podcertificaterequests": FixedView(
+        [
+            {"metadata": {"name": "mine", "namespace": "ns"}, "spec": {"nodeName": "n1"}},
+            {"metadata": {"name": "theirs", "namespace": "ns"}, "spec": {"nodeName": "n2"}},
+            {"metadata": {"name": "nobody's", "namespace": "ns"}},
+        ],
+        unreadable={("ns", "lost"): "no key"},
+    ),
 }
 
 
@@ -118,6 +126,15 @@ def ask(verb: str, user: UserInfo = NODE, /, **more: str) -> Attributes:
         ),
         pytest.param(ask("create", group="authentication.k8s.io", resource="tokenreviews"), id="review a token"),
         pytest.param(ask("list", **TRUST_BUNDLES), id="list ClusterTrustBundles"),
+        pytest.param(ask("create", **POD_CERTIFICATES), id="ask for a Pod's certificate, which admission narrows"),
+        pytest.param(ask("get", name="mine", **POD_CERTIFICATES), id="read a request for a Pod on it"),
+        pytest.param(
+            ask("list", field_selector="spec.nodeName=n1", **POD_CERTIFICATES), id="list the requests for its Pods"
+        ),
+        pytest.param(
+            ask("watch", field_selector="spec.nodeName=n1", **{**POD_CERTIFICATES, "namespace": ""}),
+            id="watch the requests for its Pods in all namespaces",
+        ),
     ],
 )
 def test_a_node_may(attributes: Attributes) -> None:
@@ -242,9 +259,49 @@ def test_a_node_may(attributes: Attributes) -> None:
             id="do anything else with a ResourceSlice",
         ),
         pytest.param(ask("update", **TRUST_BUNDLES), "", id="write ClusterTrustBundles"),
-        pytest.param(ask("create", **POD_CERTIFICATES), "", id="ask for a Pod's certificate"),
+        *(
+            pytest.param(ask("get", name=name, **POD_CERTIFICATES), UNRELATED, id=f"read a request {what}")
+            for what, name in [
+                ("of another node", "theirs"),
+                ("of no node", "nobody's"),
+                ("that does not exist", "gone"),
+                ("that cannot be read", "lost"),
+            ]
+        ),
         pytest.param(
-            ask("list", field_selector="spec.nodeName=n1", **POD_CERTIFICATES), "", id="list its Pods' requests"
+            ask("get", name="mine", **{**POD_CERTIFICATES, "namespace": "ns2"}),
+            UNRELATED,
+            id="read a request of its name elsewhere",
+        ),
+        pytest.param(ask("get", **POD_CERTIFICATES), "No Object name found", id="read a request without its name"),
+        *(
+            pytest.param(
+                ask(verb, field_selector=selector, **POD_CERTIFICATES),
+                "can only list/watch podcertificaterequests with nodeName field selector",
+                id=f"{verb} requests {what}",
+            )
+            for verb in ("list", "watch")
+            for what, selector in [
+                ("of all nodes", ""),
+                ("of another node", "spec.nodeName=n2"),
+                ("of a signer", "spec.signerName=example.com/pods"),
+            ]
+        ),
+        *(
+            pytest.param(
+                ask(verb, name="mine", **POD_CERTIFICATES),
+                f"nodes may not {verb} podcertificaterequests",
+                id=f"{verb} a request",
+            )
+            for verb in ("update", "patch", "delete", "deletecollection")
+        ),
+        *(
+            pytest.param(
+                ask(verb, name="mine", subresource="status", **POD_CERTIFICATES),
+                "nodes may not access the status subresource of PodCertificateRequests",
+                id=f"{verb} the status of a request",
+            )
+            for verb in ("get", "update")
         ),
         pytest.param(
             ask("get", resource="serviceaccounts", name="robot"),
@@ -358,5 +415,6 @@ def test_a_node_whose_membership_cannot_be_read_gets_nothing(views: Views, reaso
     assert reason in decision.reason
 
 
-def test_no_pod_is_its_own_where_nobody_knows_pods() -> None:
+def test_no_object_is_its_own_without_a_view_of_the_kind() -> None:
     assert not NodeAuthorizer().authorize(ask("get", name="mine", **POD), {}).allowed
+    assert not NodeAuthorizer().authorize(ask("get", name="mine", **POD_CERTIFICATES), {}).allowed

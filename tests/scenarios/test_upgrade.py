@@ -92,6 +92,9 @@ def test_a_directory_of_an_earlier_version_is_served_with_all_that_it_had(
             "machine-4",
         ]
         assert "kubernetesVersion: v1.37.1" in await described(client), "the earlier version wrote v1.36.2"
+        for role in ("system:node", "system:controller:podcertificaterequestcleaner"):
+            rules = (await client.get("clusterroles", role))["rules"]
+            assert ["podcertificaterequests"] in [rule["resources"] for rule in rules], "the earlier version had none"
 
     server.run(read)
     assert "ERROR" not in server.log

@@ -11,22 +11,25 @@ Rules kept here (docs/protocol/node-authorization.md; reasons worded as kube-api
 5. Secrets and ConfigMaps: get, list and watch of one that a Pod on it refers to. Claims, volumes and attachments: get of the same;
    the status of a claim may be changed. Service accounts of its Pods: get, and create of their tokens.
 6. ResourceSlices: create; list, watch and deletecollection with the field selector `spec.nodeName=<itself>`.
-   PodCertificateRequests: nothing, because this server does not have them.
-7. Every other request follows the static rules of the ClusterRole `system:node`.
-8. A node whose membership has ended, or cannot be read, gets nothing, however it authenticated.
-9. The authorizer never denies.
+7. PodCertificateRequests: create, which NodeRestriction narrows; get of one that names the node; list and watch with the field
+   selector `spec.nodeName=<itself>`.
+8. Every other request follows the static rules of the ClusterRole `system:node`.
+9. A node whose membership has ended, or cannot be read, gets nothing, however it authenticated.
+10. The authorizer never denies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from mooring.api.certificates import podcertificaterequest
+from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.membership import lapse
 from mooring.api.view import FixedView, Views
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
-from mooring.authz.node.graph import NodeGraph
+from mooring.authz.node.graph import NodeGraph, Target
 from mooring.authz.node.identifier import node_name
 from mooring.authz.rbac.bootstrappolicy.noderules import NODE_RULES
 from mooring.authz.rbac.rules import compile_rules
@@ -34,6 +37,7 @@ from mooring.errors import BadRequestError
 from mooring.identity import UserInfo
 
 LEASE_NAMESPACE = "kube-node-lease"
+POD_REQUESTS = podcertificaterequest.PLURAL
 
 _READ_VERBS = frozenset({"get", "list", "watch"})
 _UPDATE_VERBS = frozenset({"update", "patch"})
@@ -83,13 +87,20 @@ class NodeAuthorizer:
         return _no_opinion("")
 
     def _decide_by_graph(self, node: str, attributes: Attributes, views: Views) -> Decision:
-        """Allow when a Pod on the node is, or refers to, the requested object."""
+        """Allow when a Pod on the node is, or refers to, the requested object, or when the object is a request of the node."""
         if not attributes.name:
             return _no_opinion("No Object name found")
         target = (attributes.resource, attributes.namespace, attributes.name)
-        if self._graph.related(node, target, views.get("pods", _EMPTY)):
+        if self._is_related(node, target, views):
             return _ALLOW
         return _no_opinion(f"no relationship found between node '{node}' and this object")
+
+    def _is_related(self, node: str, target: Target, views: Views) -> bool:
+        resource, namespace, name = target
+        if resource != POD_REQUESTS:
+            return self._graph.related(node, target, views.get("pods", _EMPTY))
+        request = views.get(POD_REQUESTS, _EMPTY).get(name, namespace)
+        return request is not None and spec_of(request).get("nodeName") == node
 
 
 GraphDecision = Callable[[], Decision]
@@ -193,6 +204,19 @@ def _authorize_slice(node: str, attributes: Attributes, by_graph: GraphDecision)
     return _no_opinion("can only list/watch/deletecollection resourceslices with nodeName field selector")
 
 
+def _authorize_pod_certificate_request(node: str, attributes: Attributes, by_graph: GraphDecision) -> Decision:
+    verb = attributes.verb
+    if attributes.subresource:
+        return _no_opinion("nodes may not access the status subresource of PodCertificateRequests")
+    if verb == "get":
+        return by_graph()
+    if verb not in ("create", "list", "watch"):
+        return _no_opinion(f"nodes may not {verb} podcertificaterequests")
+    if verb == "create" or _required_field(attributes.field_selector, _NODE_FIELD) == node:
+        return _ALLOW
+    return _no_opinion("can only list/watch podcertificaterequests with nodeName field selector")
+
+
 _AUTHORIZE: Mapping[tuple[str, str], Callable[[str, Attributes, GraphDecision], Decision]] = {
     ("", "nodes"): _authorize_node,
     ("", "pods"): _authorize_pod,
@@ -201,6 +225,7 @@ _AUTHORIZE: Mapping[tuple[str, str], Callable[[str, Attributes, GraphDecision], 
     ("", "serviceaccounts"): _authorize_service_account,
     ("", "persistentvolumeclaims"): _authorize_claim,
     ("", "persistentvolumes"): _authorize_get,
+    (podcertificaterequest.GROUP, POD_REQUESTS): _authorize_pod_certificate_request,
     ("coordination.k8s.io", "leases"): _authorize_lease,
     ("storage.k8s.io", "csinodes"): _authorize_csi_node,
     ("storage.k8s.io", "volumeattachments"): _authorize_get,

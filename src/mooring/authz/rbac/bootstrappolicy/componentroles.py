@@ -59,6 +59,7 @@ _CONTROLLERS: dict[str, tuple[Obj, ...]] = {
         rule("create,delete,list,update,watch", _CSR_GROUP, "clustertrustbundles"),
         _EVENTS,
     ),
+    "podcertificaterequestcleaner": (rule("delete," + READ, _CSR_GROUP, "podcertificaterequests"),),
     "service-account-controller": (rule("create", "", "serviceaccounts"), _EVENTS),
     "legacy-service-account-token-cleaner": (
         rule("get", "", "configmaps", "kube-apiserver-legacy-service-account-token-tracking"),

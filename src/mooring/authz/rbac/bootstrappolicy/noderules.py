@@ -3,7 +3,6 @@
 Rules kept here (docs/protocol/rbac.md#default-roles, docs/protocol/node-authorization.md#rights):
 * No subject is bound to the role by default. The Node authorizer grants these rules itself, except for the resources that it
   narrows to one node.
-* PodCertificateRequests are absent, because this server does not have them.
 """
 
 from __future__ import annotations
@@ -38,4 +37,5 @@ NODE_RULES: tuple[Obj, ...] = (
     rule("deletecollection", "resource.k8s.io", "resourceslices"),
     rule("get", "", "serviceaccounts"),
     rule("get,list,watch", "certificates.k8s.io", "clustertrustbundles"),
+    rule("create,get,list,watch", "certificates.k8s.io", "podcertificaterequests"),
 )
