@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from mooring.apimachinery import metav1
-from mooring.apimachinery.schema import Message
+from mooring.apimachinery.codec.unmarshal import unmarshal
+from mooring.apimachinery.schema import Message, Obj
 
 MESSAGES = [value for value in vars(metav1).values() if isinstance(value, Message)]
 
@@ -62,6 +63,14 @@ def test_owner_references_merge_by_uid_and_finalizers_as_a_set() -> None:
     assert (owners.patch, owners.patch_key) == ("merge", "uid")
     assert (finalizers.patch, finalizers.patch_key, finalizers.list_set) == ("merge", "", True)
     assert metav1.OBJECT_META.by_name["managedFields"].patch == "atomic"
+
+
+def test_an_empty_list_of_managers_is_not_an_absent_one() -> None:
+    obj: Obj = {"managedFields": [], "finalizers": []}
+    unmarshal(obj, metav1.OBJECT_META)
+    assert obj == {"managedFields": []}, (
+        "a client ends the record with it (docs/protocol/server-side-apply.md#managed-fields)"
+    )
 
 
 def test_lists_of_a_kind() -> None:

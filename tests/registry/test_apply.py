@@ -9,7 +9,14 @@ import pytest
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
-from mooring.errors import BadRequestError, ConflictError, ForbiddenError, InvalidError, NotFoundError
+from mooring.errors import (
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    RequestEntityTooLargeError,
+)
 from mooring.registry.cache.stored import Stored
 from tests.support.registryroom import Room, in_room, kind
 
@@ -111,8 +118,8 @@ async def create(room: Room, plural: str, obj: Obj, manager: str = "tool") -> St
         pytest.param(
             "secrets",
             {"stringData": {"x": "1"}},
-            {"f:data": {".": {}, "f:x": {}}},
-            id="fields under the name by which they are stored",
+            {"f:data": {".": {}, "f:x": {}}, "f:type": {}},
+            id="fields under the name by which they are stored, and the type",
         ),
         pytest.param(
             "services",
@@ -210,8 +217,30 @@ async def test_a_client_that_knows_nothing_of_entries_keeps_them_and_an_empty_on
     await apply(room, config(data={"x": "1"}))
     stored, _ = await room.update("configmaps", config(data={"x": "1"}, metadata={"namespace": "default"}))
     assert managers(stored) == ["a"]
-    stored = await room.patch("configmaps", "m", {"metadata": {"managedFields": [{}]}})
-    assert "managedFields" not in stored.obj["metadata"]
+    resets: tuple[list[Obj], ...] = ([], [{}])
+    for reset in resets:
+        await apply(room, config(data={"x": "1"}))
+        stored = await room.patch("configmaps", "m", {"metadata": {"managedFields": reset}})
+        assert "managedFields" not in stored.obj["metadata"]
+
+
+@in_room
+async def test_an_apply_that_owns_nothing_leaves_no_entry(room: Room) -> None:
+    stored, created = await apply(room, config("namespaces"), "namespaces")
+    assert (created, managers(stored)) == (True, [])
+
+
+@in_room
+async def test_an_object_that_only_its_entries_make_too_large_is_stored_without_them(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await create(room, "configmaps", config(name="a", data={"x": "1"}))
+    assert managers(made) == ["tool"]
+    monkeypatch.setattr("mooring.registry.write.errors.MAX_OBJECT", len(made.raw) - 100)
+    assert managers(await create(room, "configmaps", config(name="b", data={"x": "1"}))) == []
+    assert managers(await room.patch("configmaps", "a", {"data": {"x": "2"}})) == []
+    with pytest.raises(RequestEntityTooLargeError):
+        await apply(room, config(name="a", data={"x": "2"}), name="a")
 
 
 @in_room

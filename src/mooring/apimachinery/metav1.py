@@ -91,7 +91,13 @@ OBJECT_META = Message(
             patch="merge",
             list_set=True,
         ),
-        Field("managedFields", 17, ListOf(MANAGED_FIELDS_ENTRY), "Which manager set which fields."),
+        Field(
+            "managedFields",
+            17,
+            ListOf(MANAGED_FIELDS_ENTRY),
+            "Which manager set which fields.",
+            pointer=True,  # a client that sends an empty list resets it
+        ),
     ),
     "What every stored object has, whatever its kind.",
 )

@@ -14,8 +14,8 @@ Rules kept here (docs/protocol/server-side-apply.md; the merge algorithm is that
   that the server added (a Pod's token volume, a Service's address) must not be among them. Fields that the server added to an
   item of kubectl have no owner, so that the item can be removed.
 * Beyond ten update managers the oldest are merged into `ancient-changes`.
-* A client that sends `[{}]` ends tracking. Valid entries that a client sends, on the object itself, replace the old ones; invalid
-  ones are ignored. Entries of a version of the kind that is not served are dropped.
+* A client that sends `[]` or `[{}]` ends tracking. Valid entries that a client sends, on the object itself, replace the old ones;
+  invalid ones are ignored. Entries of a version of the kind that is not served are dropped.
 * Fields that only the server sets have no owner.
 * For the move from client-side to server-side apply, the manager `kubectl` has no conflicts about unchanged fields of its
   last-applied annotation, and the annotation follows the configurations that kubectl applies.
@@ -73,7 +73,7 @@ KUBECTL = "kubectl"
 MAX_LAST_APPLIED = 256 * 1024
 """Bytes of the annotation: the limit of all annotations together. A longer one is emptied, as kube-apiserver does."""
 _ANNOTATION = field_set_of((field_element("metadata"), field_element("annotations"), field_element(LAST_APPLIED)))
-_RESET: list[Obj] = [{}]
+_RESETS: tuple[list[Obj], ...] = ([], [{}])
 _META = (
     "creationTimestamp",
     "generation",
@@ -193,8 +193,9 @@ def _all_fields(obj: Obj, author: Author) -> FieldSet:
 
 
 def entries_after_update(old: Obj, new: Obj, sent: list[Obj] | None, author: Author) -> list[Obj]:
-    """Return the entries of `new`, which replaces `old` and was sent with the entries `sent`. None of them: not tracked."""
-    if sent == _RESET and not author.subresource:
+    """Return the entries of `new`, which replaces `old` and was sent with the entries `sent`, None without any. No entries: not
+    tracked."""
+    if sent in _RESETS and not author.subresource:
         return []
     replacement = parse_entries(sent) if sent and not author.subresource else None
     managed = _served(replacement or parse_entries(_entries(old)) or {}, author)

@@ -24,7 +24,7 @@ from mooring.errors import (
     RequestEntityTooLargeError,
     invalid,
 )
-from mooring.registry.cache.stored import Stored
+from mooring.registry.cache.stored import Stored, encoded
 
 MAX_OBJECT = 1536 * 1024
 """Bytes of one stored object: etcd's default request limit."""
@@ -42,6 +42,20 @@ def check_size(value: bytes) -> bytes:
             f"Request entity too large: the object would have more than {MAX_VALUES} values; split it into several objects"
         )
     return value
+
+
+def encode_within_limit(kind: Kind, obj: Obj, *, is_apply: bool) -> bytes:
+    """Return the bytes to store for `obj`. Raises RequestEntityTooLargeError.
+
+    An object that only its managedFields make too large loses them, in place, as in kube-apiserver. An apply is refused, as
+    there.
+    """
+    try:
+        return check_size(encoded(kind.resource, obj))
+    except RequestEntityTooLargeError:
+        if is_apply or obj["metadata"].pop("managedFields", None) is None:
+            raise
+        return check_size(encoded(kind.resource, obj))
 
 
 def check_place(kind: Kind, obj: Obj, namespace: str, name: str) -> None:

@@ -214,9 +214,10 @@ class RegistryWriter:
         obj: Obj,
         change: Change,
         options: WriteOptions,
-        applied: Sequence[Obj] = (),
+        applied: Sequence[Obj] | None = None,
     ) -> Stored:
-        """Create an object, choosing again what admission chose and another server took. `applied`: managedFields of an apply."""
+        """Create an object, choosing again what admission chose and another server took. `applied`: managedFields of an apply, None
+        for another create."""
         taken: ClaimedError | None = None
         given = msgspec.json.encode(obj)
         for _ in range(CLAIM_TRIES):
@@ -234,7 +235,13 @@ class RegistryWriter:
         raise errors.invalid_value(kind, name, taken.claim.error)
 
     async def _attempt(
-        self, kind: Kind, namespace: str, given: bytes, change: Change, options: WriteOptions, applied: Sequence[Obj]
+        self,
+        kind: Kind,
+        namespace: str,
+        given: bytes,
+        change: Change,
+        options: WriteOptions,
+        applied: Sequence[Obj] | None,
     ) -> Stored:
         """Create the object encoded in `given`. Raises ClaimedError when another object has a value that this one claims."""
         resource, storage_kind = kind.resource, kind.storage_kind
@@ -247,7 +254,7 @@ class RegistryWriter:
             kind.default(obj)
             uid = uuid4(self._entropy)
             prepare_meta_for_create(obj, kind, namespace, uid, change.now, self._entropy)
-            managed = applied or serversideapply.entries_of_new(kind, obj, change, options)
+            managed = applied if applied is not None else serversideapply.entries_of_new(kind, obj, change, options)
             kind.prepare_for_create(obj, change)
             return obj, managed
 
@@ -263,7 +270,7 @@ class RegistryWriter:
             change.warnings.extend(kind.warnings(obj, None))
             if managed:
                 obj["metadata"]["managedFields"] = managed
-            return errors.check_size(encoded(storage_kind.resource, obj))
+            return errors.encode_within_limit(storage_kind, obj, is_apply=applied is not None)
 
         value = await self._long_work.run(size, user, validate_and_encode)
         key = kind.key(namespace, name)
@@ -472,7 +479,7 @@ class RegistryWriter:
             new["metadata"]["resourceVersion"] = str(old.revision)
             if new == old.obj and not gone:
                 return None
-            return errors.check_size(encoded(old.kind.resource, new))
+            return errors.encode_within_limit(old.kind, new, is_apply=entries is not None)
 
         value = await self._long_work.run(size, user, validate_and_encode)
         if value is None:
