@@ -141,12 +141,12 @@ FIXED = {**PLAIN, "immutable": True}
 @pytest.mark.parametrize(
     ("old", "new", "errors"),
     [
-        pytest.param(PLAIN, {"data": {"b": b64("2")}}, [], id="data may change, and a type left out is kept"),
+        pytest.param(PLAIN, {"data": {"b": b64("2")}}, [], id="data may change, and no type is Opaque"),
         pytest.param(
             {"type": "kubernetes.io/tls", "data": {"tls.crt": "", "tls.key": ""}},
             {"type": "", "data": {"tls.crt": "", "tls.key": ""}},
-            [],
-            id="an empty type is kept too",
+            ['type: Invalid value: "Opaque": field is immutable'],
+            id="which another type does not become",
         ),
         pytest.param(
             PLAIN, {"type": "mine"}, ['type: Invalid value: "mine": field is immutable'], id="the type never changes"
@@ -160,11 +160,6 @@ FIXED = {**PLAIN, "immutable": True}
 def test_secret_update(old: Obj, new: Obj, errors: list[str]) -> None:
     stored = created(SECRET, old)[0]
     assert updated(SECRET, new, stored)[1] == errors
-
-
-def test_an_update_without_a_type_keeps_it() -> None:
-    stored = created(SECRET, {"type": "mine"})[0]
-    assert updated(SECRET, {}, stored)[0]["type"] == "mine"
 
 
 def test_a_secret_without_type_in_storage_is_opaque() -> None:

@@ -87,6 +87,10 @@ def test_ports(port: Obj, error: str) -> None:
         ({"ipBlock": {"cidr": "192.0.2.1"}}, '.ipBlock.cidr: Invalid value: "192.0.2.1": must be a valid CIDR value, '),
         ({"ipBlock": {"cidr": "x/24", "except": ["y"]}}, '.ipBlock.cidr: Invalid value: "x/24": must be a valid CIDR'),
         (
+            {"ipBlock": {"cidr": "192.0.2.0/24", "except": [""]}},
+            '.ipBlock.except[0]: Invalid value: "": must be a valid CIDR value, ',
+        ),
+        (
             {"ipBlock": {"cidr": "192.0.2.0/24", "except": ["192.0.2.0/24"]}},
             '.ipBlock.except[0]: Invalid value: "192.0.2.0/24": must be a strict subset of `cidr`',
         ),

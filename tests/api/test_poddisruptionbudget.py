@@ -23,6 +23,7 @@ ZERO = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expe
         ({}, ""),
         ({"minAvailable": 0, "selector": {"matchLabels": {"a": "b"}}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}, ""),
         ({"maxUnavailable": "100%"}, ""),
+        ({"maxUnavailable": "0050%"}, ""),
         ({"minAvailable": -1}, "spec.minAvailable: Invalid value: -1: must be greater than or equal to 0"),
         (
             {"maxUnavailable": "half"},
@@ -40,6 +41,7 @@ ZERO = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expe
         "nothing",
         "a number",
         "all",
+        "a part with zeros in front",
         "less than none",
         "a word",
         "more than all",
@@ -92,3 +94,10 @@ def test_a_patch_replaces_the_selector() -> None:
 def test_the_table_shows_the_amounts(spec: Obj, cells: list[object]) -> None:
     obj: Obj = {"metadata": {"name": "x"}, "spec": spec, "status": {"disruptionsAllowed": 3}}
     assert [column.cell(obj, NOW) for column in KIND.resource.columns[1:4]] == cells
+
+
+def test_conditions_are_validated_in_the_status() -> None:
+    assert KIND.subresources is not None
+    obj: Obj = {"spec": {}, "status": {**ZERO, "conditions": [{"type": "A", "status": "Perhaps"}]}}
+    found = [str(error) for error in KIND.subresources["status"].validate_update(obj, obj)]
+    assert found[0].startswith('status.conditions[0].status: Unsupported value: "Perhaps"')

@@ -1,7 +1,7 @@
 """Secret: schema, strategy, and validation of the built-in types.
 
 Rules kept here (docs/protocol/bootstrap-tokens.md#the-secret-of-a-token, docs/protocol/secrets-and-configmaps.md):
-* `type` is Opaque by default and immutable; an update without it keeps the stored one.
+* `type` is Opaque by default and immutable. An update without it therefore says Opaque.
 * `stringData` is write-only: it is merged over `data` and never stored.
 * Some types require keys: service account tokens an annotation, TLS both its keys, registry credentials a JSON object, basic-auth
   one of two keys, ssh-auth a key that is not empty. Values never appear in an error.
@@ -20,7 +20,7 @@ import msgspec
 
 from mooring.api.core.datavalidation import MAX_DATA, base64_size, immutability_errors, key_errors
 from mooring.api.core.objectreference import CORE
-from mooring.api.kind import Change, Kind
+from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import NAME
 from mooring.apimachinery.codec.goerrors import json_syntax_error
 from mooring.apimachinery.metav1 import OBJECT_META
@@ -67,21 +67,14 @@ SECRET = Message(
 )
 
 
-def _merge_string_data(obj: Obj) -> None:
-    """Merge `stringData` over `data`, in base64, before any other hook reads the data."""
+def _default(obj: Obj) -> None:
+    """Set the type, and merge `stringData` over `data`, in base64, before any other hook reads the data."""
+    obj["type"] = obj.get("type") or OPAQUE
     texts = obj.pop("stringData", None)
     if texts:
         data = obj["data"] = dict(obj.get("data") or {})
         for key, text in texts.items():
             data[key] = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
-
-
-def _prepare_for_create(obj: Obj, change: Change) -> None:
-    obj["type"] = obj.get("type") or OPAQUE
-
-
-def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
-    new["type"] = new.get("type") or old.get("type") or OPAQUE
 
 
 def _validate(obj: Obj) -> list[FieldError]:
@@ -159,9 +152,7 @@ KIND = Kind(
     storage="/registry/secrets",
     tracks_creator=lambda obj: obj.get("type") != BOOTSTRAP_TOKEN,
     name_errors=dns1123_subdomain_errors,
-    default=_merge_string_data,
-    prepare_for_create=_prepare_for_create,
-    prepare_for_update=_prepare_for_update,
+    default=_default,
     validate=_validate,
     validate_update=_validate_update,
     warnings=_warnings,

@@ -211,9 +211,11 @@ def _range_errors(obj: Obj, known: Collection[str]) -> list[FieldError]:
     errors: list[FieldError] = []
     for path, block in _blocks(obj):
         cidr = block.get("cidr", "")
+        if not cidr:
+            continue  # required
         excepted = enumerate(block.get("except") or ()) if parse_range(cidr) is not None else ()
         for at, text in ((f"{path}.cidr", cidr), *((f"{path}.except[{index}]", one) for index, one in excepted)):
-            if text and text not in known and (reason := range_problem(text)):
+            if text not in known and (reason := range_problem(text)):
                 errors.append(invalid(at, text, reason))
     return errors
 

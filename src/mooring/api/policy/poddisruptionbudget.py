@@ -2,7 +2,7 @@
 
 Rules kept here (Kubernetes API reference, policy/v1; wording as kube-apiserver's):
 * `minAvailable` and `maxUnavailable` are numbers or percentages of at most 100 %, and never both set.
-* The main resource changes all but status, `/status` status only. PUT needs a resourceVersion.
+* The main resource changes all but status, `/status` status only, whose counts are not negative. PUT needs a resourceVersion.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from mooring.api.kind import Change, Kind, SubresourceStrategy
+from mooring.api.meta.conditions import condition_list_errors
 from mooring.api.meta.labelselector import label_selector_errors
 from mooring.api.meta.printcolumns import NAME
 from mooring.api.meta.resetfields import reset_fields
@@ -101,13 +102,14 @@ def _amount_errors(amount: int | str, path: str) -> list[FieldError]:
         return [invalid(path, amount, "must be greater than or equal to 0")] if amount < 0 else []
     if not _PERCENTAGE.fullmatch(amount):
         return [invalid(path, amount, NOT_A_PERCENTAGE)]
-    too_much = len(amount) > len("100%") or int(amount[:-1]) > 100
+    digits = amount[:-1].lstrip("0")
+    too_much = len(digits) > len("100") or int(digits or "0") > 100
     return [invalid(path, amount, "must not be greater than 100%")] if too_much else []
 
 
 def _validate_status(new: Obj, old: Obj) -> list[FieldError]:
     status = new.get("status") or {}
-    return [
+    return condition_list_errors(status.get("conditions") or [], "status.conditions") + [
         invalid(f"status.{name}", status[name], "must be greater than or equal to 0")
         for name in _COUNTS
         if status.get(name, 0) < 0
