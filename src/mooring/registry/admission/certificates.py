@@ -18,6 +18,7 @@ import binascii
 from typing import Any
 
 from mooring.api.certificates import podcertificaterequest
+from mooring.api.certificates.podrequestvalidation import is_same_status
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.errors import InvalidError, forbidden, quoted
@@ -73,7 +74,7 @@ class PodCertificateSigning:
         if request.resource != f"{POD_REQUESTS}/status" or request.new is None or request.old is None:
             return
         signer = _signer(request.old)
-        if _status(request.new) == _status(request.old) or _may(request, "sign", signer):
+        if is_same_status(request.new.get("status"), request.old.get("status")) or _may(request, "sign", signer):
             return
         resource, user = request.kind.resource, quoted(request.user.username)
         error = forbidden("spec.signerName", f'User {user} is not permitted to "sign" for signer {quoted(signer)}')
@@ -116,11 +117,6 @@ def _signer(obj: Obj) -> str:
 def _outcome(obj: Obj | None) -> tuple[Any, Any]:
     status = (obj or {}).get("status") or {}
     return status.get("certificate") or "", status.get("conditions") or []
-
-
-def _status(obj: Obj) -> Obj:
-    """Return the members of the status that have a value."""
-    return {name: value for name, value in (obj.get("status") or {}).items() if value}
 
 
 def _meaning(obj: Obj) -> Obj:
