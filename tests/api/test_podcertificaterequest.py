@@ -438,6 +438,10 @@ def test_the_requested_key() -> None:
         requested_key({})
 
 
+def test_a_condition_of_another_writer_decides_nothing() -> None:
+    assert state_of({"status": {"conditions": [condition("Ready", LATER)]}}) == "Pending"
+
+
 def test_statuses_that_say_the_same() -> None:
     assert is_same_status(None, {"conditions": [], "certificateChain": ""})
     assert not is_same_status({}, {"conditions": [condition("Denied", LATER)]})
