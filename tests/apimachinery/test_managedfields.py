@@ -225,6 +225,16 @@ def test_conflicts_are_ordered_by_manager_and_fields_by_level() -> None:
     )
 
 
+def test_an_error_names_a_hundred_conflicts_and_counts_the_others() -> None:
+    few, many = ({f"{letter}{number:03}": "1" for number in range(99)} for letter in "xy")
+    thing = Thing().apply("a", config_map(few)).apply("b", config_map(many)).apply("c", config_map(many))
+    with pytest.raises(ConflictError) as caught:
+        thing.apply("d", config_map(dict.fromkeys([*few, *many], "2")))
+    assert caught.value.message.startswith("Apply failed with 297 conflicts: ")
+    assert caught.value.message.endswith('- .data.x098\nconflicts with "b":\n- .data.y000\nand 197 more')
+    assert len(caught.value.details.causes) == 100
+
+
 def test_two_managers_may_apply_the_same_empty_message() -> None:
     config = {**POD, "spec": {"containers": [{"name": "c", "resources": {}}]}, "status": {}}
     thing = Thing("pods").apply("a", config)

@@ -1,6 +1,9 @@
 """Decide conflicts of server-side apply: changed fields that other managers own (409), and name the managers.
 
 Source: docs/protocol/server-side-apply.md.
+
+Rules kept here: an error names at most `MAX_FIELD_ERRORS` conflicts and counts the others. It is encoded on the event loop, which
+33 000 conflicts in YAML held for 1.5 s.
 """
 
 from __future__ import annotations
@@ -8,10 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from mooring.apimachinery.apply.fieldset import FieldSet, intersection, path_text, paths
-from mooring.errors import Cause, ConflictError, Details
+from mooring.errors import MAX_FIELD_ERRORS, Cause, ConflictError, Details
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,17 +47,22 @@ def find_conflicts(owned: Mapping[FieldOwner, FieldSet], changed: FieldSet) -> d
 
 
 def conflict_error(found: Mapping[FieldOwner, FieldSet]) -> ConflictError:
-    """Return the 409 that names every conflicting field and its manager, in kube-apiserver's words."""
-    managers = sorted(found, key=lambda manager: manager.identifier)
-    listed = [(manager, [path_text(path) for path in paths(found[manager])]) for manager in managers]
-    count = sum(len(places) for _, places in listed)
+    """Return the 409 that names conflicting fields and their managers, in kube-apiserver's words."""
+    count = 0
+    listed: list[tuple[FieldOwner, list[str]]] = []
+    for manager in sorted(found, key=lambda manager: manager.identifier):
+        places = [path_text(path) for path in islice(paths(found[manager]), max(0, MAX_FIELD_ERRORS - count))]
+        if places:
+            listed.append((manager, places))
+        count += sum(1 for _ in paths(found[manager]))
     if count == 1:
         message = f"Apply failed with 1 conflict: conflict with {listed[0][0]}: {listed[0][1][0]}"
     else:
         conflicts = "\n".join(
             "\n".join([f"conflicts with {who}:", *(f"- {path}" for path in at)]) for who, at in listed
         )
-        message = f"Apply failed with {count} conflicts: {conflicts}"
+        more = f"\nand {count - MAX_FIELD_ERRORS} more" if count > MAX_FIELD_ERRORS else ""
+        message = f"Apply failed with {count} conflicts: {conflicts}{more}"
     causes = tuple(
         Cause("FieldManagerConflict", f"conflict with {manager}", place)
         for manager, places in listed
