@@ -22,6 +22,8 @@ def test_a_changed_policy_comes_into_force_and_a_wrong_one_does_not(
     file, reloading = tmp_path / "policy.yaml", Reloading()
     file.write_text(TEXT.replace("NAME", "first"))
     policy = FollowedPolicy(str(file), reloading)
+    told: list[list[str]] = []
+    policy.subscribe(lambda: told.append(list(policy.current().signers)))
     assert list(policy.current().signers) == ["a.b/first"]
 
     async def look() -> None:
@@ -36,6 +38,7 @@ def test_a_changed_policy_comes_into_force_and_a_wrong_one_does_not(
     file.write_text(TEXT.replace("NAME", "second-one"))
     asyncio.run(look())
     assert list(policy.current().signers) == ["a.b/second-one"]
+    assert told == [["a.b/second-one"]]
 
 
 def test_a_start_needs_a_good_file_or_none(tmp_path: Path) -> None:

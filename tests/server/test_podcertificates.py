@@ -5,16 +5,20 @@ Source: docs/protocol/pod-certificate-requests.md#rights.
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from pathlib import Path
 from typing import Any
 
 from mooring.clock import rfc3339
 from mooring.identity import NODES
 from mooring.pki import pem
-from mooring.pki.keys import generate_key
+from mooring.pki.keys import generate_key, private_key_pem
 from mooring.pki.x509.requests import build_request
+from tests.server.test_k3scertificates import controllers_of
 from tests.support.manualclock import EPOCH
-from tests.support.serverroom import Reply, Server, in_server
+from tests.support.serverroom import Reply, Server, in_server, open_server
+from tests.support.testca import ThrowawayCA
 
 GROUP = "/apis/certificates.k8s.io/v1"
 REQUESTS = f"{GROUP}/namespaces/default/podcertificaterequests"
@@ -134,3 +138,33 @@ async def test_an_access_review_answers_for_a_node_as_for_its_own_request(server
     selector = {"requirements": [{"key": "spec.nodeName", "operator": "In", "values": ["n1"]}]}
     assert await allowed("n1", verb="watch", fieldSelector=selector) == (True, "")
     assert not (await allowed("n2", verb="watch", fieldSelector=selector))[0]
+
+
+POLICY = "apiVersion: mooring.dev/v1alpha1\nkind: SigningPolicy\nsigners: [{name: example.com/mesh, rules: [{name: all}]%s}]\n"
+
+
+def test_a_request_that_was_left_alone_is_signed_when_the_policy_gets_its_signer(tmp_path: Path) -> None:
+    async def run() -> None:
+        policy, pair = tmp_path / "policy.yaml", [tmp_path / "mesh.crt", tmp_path / "mesh.key"]
+        policy.write_text(POLICY % "")
+        ca = ThrowawayCA()
+        pair[0].write_bytes(ca.certificate_pem)
+        pair[1].write_bytes(private_key_pem(ca.key))
+        files = f"{SIGNER}={pair[0]},{pair[1]}"
+        async with (
+            open_server(signer=(files,), cluster_signing_policy_file=str(policy)) as server,
+            controllers_of(server),
+        ):
+            place = f"{REQUESTS}/req"
+            body = {"metadata": {"name": "req"}, "spec": await requested(server)}
+            assert (await server.post(REQUESTS, body)).status == 201
+            await server.clock.advance(1)
+            assert "conditions" not in (await server.get(place)).obj["status"]
+            policy.write_text(POLICY % ", podCertificates: {trustDomain: cluster.example}")
+            reloading = server.plane.trust.authentication.reloading
+            await reloading.look()
+            await reloading.look()
+            await server.clock.advance(1)
+            assert (await server.get(place)).obj["status"]["conditions"][0]["type"] == "Issued"
+
+    asyncio.run(run())

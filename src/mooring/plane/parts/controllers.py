@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from mooring.api.core.service.allocation import api_address
@@ -25,6 +26,9 @@ from mooring.settings.signing import SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.lineage.chain import LineageKey
+
+POD_SIGNER = "podcertificaterequest-signing-controller"
+"""Controller that leaves requests alone until the signing policy has their signer."""
 
 
 class Controllers:
@@ -52,6 +56,7 @@ class Controllers:
             record=lineage.append,
             api_of=fenced,
         )
+        trust.policy.subscribe(partial(self.reconciler.plan_again, POD_SIGNER))
         self.snapshots = _scheduled_snapshots(base, self.elector)
         """None without a schedule."""
 

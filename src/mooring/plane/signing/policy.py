@@ -7,16 +7,18 @@ from collections.abc import Callable
 from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.controllers.certificates.signing.signingpolicyfile import parse_policy
 from mooring.errors import ConfigError
+from mooring.observed import Observed
 from mooring.plane.files.reloading import Reloading
 
 KEY = "cluster-signing-policy-file"
 
 
-class FollowedPolicy:
+class FollowedPolicy(Observed[[]]):
     """The signing policy of one program. A file that cannot be used leaves the last good policy in force."""
 
     def __init__(self, path: str, reloading: Reloading) -> None:
         """Raises ConfigError for a file that cannot be used. Without a path there are no rules."""
+        super().__init__()
         self._path = path
         self._policy = NO_POLICY
         if not path:
@@ -37,5 +39,6 @@ class FollowedPolicy:
 
         def use() -> None:
             self._policy = policy
+            self.notify()
 
         return use
