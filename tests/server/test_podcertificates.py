@@ -22,6 +22,7 @@ from tests.support.testca import ThrowawayCA
 
 GROUP = "/apis/certificates.k8s.io/v1"
 REQUESTS = f"{GROUP}/namespaces/default/podcertificaterequests"
+CSRS = f"{GROUP}/certificatesigningrequests"
 SIGNER = "example.com/mesh"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -140,13 +141,13 @@ async def test_an_access_review_answers_for_a_node_as_for_its_own_request(server
     assert not (await allowed("n2", verb="watch", fieldSelector=selector))[0]
 
 
-POLICY = "apiVersion: mooring.dev/v1alpha1\nkind: SigningPolicy\nsigners: [{name: example.com/mesh, rules: [{name: all}]%s}]\n"
+POLICY = "apiVersion: mooring.dev/v1alpha1\nkind: SigningPolicy\nsigners: [{name: example.com/mesh, %s}]\n"
 
 
-def test_a_request_that_was_left_alone_is_signed_when_the_policy_gets_its_signer(tmp_path: Path) -> None:
+def test_requests_that_wait_are_judged_by_the_policy_that_changed(tmp_path: Path) -> None:
     async def run() -> None:
         policy, pair = tmp_path / "policy.yaml", [tmp_path / "mesh.crt", tmp_path / "mesh.key"]
-        policy.write_text(POLICY % "")
+        policy.write_text(POLICY % "rules: []")
         ca = ThrowawayCA()
         pair[0].write_bytes(ca.certificate_pem)
         pair[1].write_bytes(private_key_pem(ca.key))
@@ -158,13 +159,18 @@ def test_a_request_that_was_left_alone_is_signed_when_the_policy_gets_its_signer
             place = f"{REQUESTS}/req"
             body = {"metadata": {"name": "req"}, "spec": await requested(server)}
             assert (await server.post(REQUESTS, body)).status == 201
+            request = base64.b64encode(build_request(generate_key(), "jane", [])).decode()
+            spec = {"request": request, "signerName": SIGNER, "usages": ["client auth"]}
+            assert (await server.post(CSRS, {"metadata": {"name": "csr"}, "spec": spec})).status == 201
             await server.clock.advance(1)
+            assert (await server.get(f"{CSRS}/csr")).obj["status"]["conditions"][0]["type"] == "WouldFail"
             assert "conditions" not in (await server.get(place)).obj["status"]
-            policy.write_text(POLICY % ", podCertificates: {trustDomain: cluster.example}")
+            policy.write_text(POLICY % "rules: [{name: all}], podCertificates: {trustDomain: cluster.example}")
             reloading = server.plane.trust.authentication.reloading
             await reloading.look()
             await reloading.look()
             await server.clock.advance(1)
             assert (await server.get(place)).obj["status"]["conditions"][0]["type"] == "Issued"
+            assert not (await server.get(f"{CSRS}/csr")).obj["status"].get("conditions")
 
     asyncio.run(run())

@@ -27,8 +27,8 @@ from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.lineage.chain import LineageKey
 
-POD_SIGNER = "podcertificaterequest-signing-controller"
-"""Controller that leaves requests alone until the signing policy has their signer."""
+USERS_OF_POLICY = ("certificatesigningrequest-signing-controller", "podcertificaterequest-signing-controller")
+"""Controllers by which a request waits as the signing policy says: it would fail, or is left alone."""
 
 
 class Controllers:
@@ -56,7 +56,7 @@ class Controllers:
             record=lineage.append,
             api_of=fenced,
         )
-        trust.policy.subscribe(partial(self.reconciler.plan_again, POD_SIGNER))
+        trust.policy.subscribe(partial(self.reconciler.plan_again, *USERS_OF_POLICY))
         self.snapshots = _scheduled_snapshots(base, self.elector)
         """None without a schedule."""
 
