@@ -23,7 +23,7 @@ ROWS: tuple[Promise, ...] = (
             Door.SIGNER: Proof("tests/controllers/test_signerpolicy.py::test_the_signer_claims_a_fresh_key"),
             Door.RENEWAL: _RULE,
             Door.RECOVERY: _RULE,
-            Door.LOGIN: Never("A login is no request to a signer, and no policy is for it."),
+            Door.LOGIN: Never("A login is not a request to a signer, and no policy is for it."),
             Door.SERVICE_ACCOUNT: Never("A token has no key of its holder."),
             Door.OTHER_SERVER: _CHAIN,
             Door.OTHER_WORKER: _CHAIN,

@@ -253,14 +253,14 @@ ROWS: tuple[Promise, ...] = (
                 "docs/replace-the-ca.md#machines-that-are-behind",
             ),
             Door.LOGIN: Proof(_RETIRED_KEY),
-            Door.SERVICE_ACCOUNT: Never("Tokens are signed by keys that are no CAs."),
+            Door.SERVICE_ACCOUNT: Never("Tokens are signed by keys that are not CAs."),
             Door.OTHER_SERVER: Proof(
                 "tests/plane/rollover/test_runner.py::test_every_server_follows_a_rollover_through_the_store"
             ),
             Door.OTHER_WORKER: Never("Each worker follows the files of the CA."),
             Door.SERVING: Proof(_RETIRED_KEY),
             Door.PERSON: Proof(_RETIRED_KEY),
-            Door.REVIEW: Never("A review judges a token, which is signed by a key that is no CA."),
+            Door.REVIEW: Never("A review judges a token, which is signed by a key that is not a CA."),
             Door.ELSEWHERE: elsewhere(
                 "That CA is not one of Mooring, and that API server chooses the CAs of its clients."
             ),

@@ -136,7 +136,7 @@ ROWS: tuple[Promise, ...] = (
             Door.RENEWAL: Proof(_THREE_YEARS),
             Door.RECOVERY: Never("Recovery is for machines."),
             Door.LOGIN: Never("A login obtains another certificate."),
-            Door.SERVICE_ACCOUNT: Never("Tokens are no certificates."),
+            Door.SERVICE_ACCOUNT: Never("Tokens are not certificates."),
             Door.OTHER_SERVER: Proof(_THREE_YEARS),
             Door.OTHER_WORKER: Proof(_THREE_YEARS),
             Door.SERVING: Never("Certificates of machines are renewed by the machines."),

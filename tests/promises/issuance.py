@@ -158,7 +158,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/controllers/test_certificaterequests.py::test_selfnodeclient_is_checked_before_nodeclient"
                 ),
                 Door.RECOVERY: Proof("tests/controllers/test_noderecovery.py::test_without_the_rule_rbac_decides"),
-                Door.LOGIN: Never("A login is no request that is approved: RBAC decides about its path."),
+                Door.LOGIN: Never("A login is not a request that is approved: RBAC decides about its path."),
                 Door.OTHER_SERVER: Never("Rights are objects of the store, which every server reads."),
                 Door.OTHER_WORKER: Never("Rights are objects of the store, which every worker reads."),
                 Door.SERVING: Proof(
@@ -202,7 +202,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/controllers/test_signerpolicy.py::test_what_a_person_approved_is_refused_all_the_same"
                 ),
                 Door.SIGNER: Proof("tests/controllers/test_signerpolicy.py::test_a_rule_names_what_it_refuses"),
-                Door.LOGIN: Never("A login is no request to a signer, and no policy is for it."),
+                Door.LOGIN: Never("A login is not a request to a signer, and no policy is for it."),
                 Door.SERVICE_ACCOUNT: _NO_CERTIFICATE,
                 Door.OTHER_SERVER: Documented(
                     "The policy is a file of each server: give all of them the same one.",
@@ -375,7 +375,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/reconcile/test_loop.py::"
                     "test_an_object_that_cannot_be_read_stops_the_plans_that_need_it_and_no_other"
                 ),
-                Door.LOGIN: Never("A login is no request that is approved."),
+                Door.LOGIN: Never("A login is not a request that is approved."),
                 Door.SERVICE_ACCOUNT: _NO_CERTIFICATE,
                 Door.OTHER_SERVER: Proof(_ELSEWHERE + "test_after_the_kinds_were_deleted_nothing_is_approved"),
                 Door.REVIEW: _NO_CERTIFICATE,
@@ -421,7 +421,7 @@ ROWS: tuple[Promise, ...] = (
                 Door.SIGNER: Proof(
                     "tests/controllers/test_signerpolicy.py::test_a_person_sees_whatever_the_signer_would_fail_after_the_approval"
                 ),
-                Door.LOGIN: Never("A login is no request that a person approves."),
+                Door.LOGIN: Never("A login is not a request that a person approves."),
                 Door.SERVICE_ACCOUNT: _NO_CERTIFICATE,
                 Door.PERSON: Proof(
                     "tests/cli/test_requests_live.py::"

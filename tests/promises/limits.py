@@ -334,7 +334,7 @@ ROWS: tuple[Promise, ...] = (
             {
                 Moment.RESTART: Proof("tests/faults/test_restart.py::test_a_restart_of_all_workers_loses_no_request"),
                 Moment.WATCH: Never(
-                    "A watch is no request that is lost: it ends, and its client goes on from its revision."
+                    "A watch is not a request that is lost: it ends, and its client goes on from its revision."
                 ),
             },
         ),

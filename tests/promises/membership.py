@@ -210,7 +210,7 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="trust-is-never-collected",
-        sentence="A right to update a revocation, an identity, an authorized machine or a rollover is no right to delete it.",
+        sentence="A right to update a revocation, an identity, an authorized machine or a rollover is not a right to delete it.",
         doors={
             Door.LEAVE: _LEAVE,
             Door.KUBEADM: Never("A machine writes none of these kinds."),

@@ -24,7 +24,7 @@ _NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 class Gate(Protocol):
-    """Judges at the commit whether a write may still take effect: whoever requested it may have lost the right since."""
+    """Judges at the commit whether a write may still take effect: its requester may have lost the right since."""
 
     async def prepare(self) -> None:
         """Gather what `check` needs and the views do not have, such as the answer of a service outside."""

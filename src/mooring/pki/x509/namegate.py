@@ -10,7 +10,7 @@ Rules kept here:
 * Names that belong to no machine (loopback, `localhost`, Services) are denied. Names of API servers and of existing Services are
   reserved, and those that Services have in another domain: they are held until an administrator grants them to the machine. Neither
   is signed after the approval of a person.
-* The own name of a node that it has a certificate for stays its own, whoever names a Service like it later.
+* The own name of a node that it has a certificate for stays its own, although a Service is given that name later.
 * A name or address that another identity has is held, unless the same identity has a certificate for it already, and the other has
   none.
 * What a node says of itself is proof for its own name and for its addresses. A further DNS name needs an unexpired certificate of

@@ -1,6 +1,6 @@
 """Admission plugin SettledEnds: the ConfigMap of ends loses an entry only when the end is settled.
 
-Rules kept here: an entry is ended again by what the store has, or waived, by whoever writes. So neither the deletion of the
+Rules kept here: an entry is ended again by what the store has, or waived, by any writer. So neither the deletion of the
 ConfigMap, nor a write that leaves an entry out or changes it, lets something come back for a moment. That further ends wait is
 known to the server alone that remembers them: no client takes this entry out. The ConfigMap is never immutable: servers write it.
 """

@@ -3,7 +3,7 @@
 Rules kept here (docs/adr/0085-certificates-as-go-reads-them.md):
 * A length is definite and as short as it can be, and a tag has one octet. A set need not be sorted, and a default may be written
   out.
-* Whoever reads a field names it in the error: the reader knows the bytes only.
+* The reader of a field names it in the error: the reader knows the bytes only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Certificates and CRLs whose names keep their bytes, also where the library would write others.
 
-Rules kept here: clients find an issuer by the bytes of its name. The library writes the texts of a name anew, and refuses some that
+Rules kept here: clients find an issuer by the bytes of its name. The library encodes a name again, and refuses some that
 Go reads, such as Latin-1 in a T61String. Then it signs with a name in its place, which is exchanged before the key signs again.
 """
 
