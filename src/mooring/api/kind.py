@@ -9,7 +9,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Protocol
@@ -269,3 +269,23 @@ class Kind:
     def key_prefix(self, namespace: str = "") -> str:
         """Return the storage prefix of the collection, or of one namespace of it."""
         return f"{self.storage}/{namespace}/" if namespace else f"{self.storage}/"
+
+
+def _shown_whole(obj: Obj) -> Obj:
+    return obj
+
+
+def in_version(kind: Kind, version: str, schema: Message, show: Callable[[Obj], Obj] = _shown_whole) -> Kind:
+    """Return a stored kind in another version, with the same fields apart from those that `show` takes out of an object."""
+    resource = kind.resource
+    shown = replace(
+        resource, version=version, schema=schema, stored_as=(resource.group, resource.version, resource.kind)
+    )
+    alias = Alias(
+        of=kind,
+        to_storage=lambda obj: {**obj, "apiVersion": resource.api_version},
+        from_storage=lambda obj: {**show(obj), "apiVersion": shown.api_version},
+        field_labels={label: label for label in kind.field_labels},
+        keeps_fields=True,
+    )
+    return replace(kind, resource=shown, alias=alias)

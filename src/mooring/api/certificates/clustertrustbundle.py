@@ -11,11 +11,10 @@ Rules kept here (docs/protocol/certificate-signing-requests.md#clustertrustbundl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from datetime import datetime
 
-from mooring.api.kind import Alias, Kind
+from mooring.api.kind import Kind, in_version
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.api.meta.signers import signer_name_errors
 from mooring.apimachinery.metav1 import OBJECT_META
@@ -170,23 +169,4 @@ KIND = Kind(
 """The kind in the form in which it is stored."""
 
 
-def _in_version(api_version: str) -> Callable[[Obj], Obj]:
-    return lambda obj: {**obj, "apiVersion": api_version}
-
-
-KIND_V1 = replace(
-    KIND,
-    resource=replace(
-        KIND.resource,
-        version="v1",
-        schema=_schema("v1"),
-        stored_as=(GROUP, KIND.resource.version, KIND.resource.kind),
-    ),
-    alias=Alias(
-        of=KIND,
-        to_storage=_in_version(KIND.resource.api_version),
-        from_storage=_in_version(f"{GROUP}/v1"),
-        field_labels={label: label for label in KIND.field_labels},
-        keeps_fields=True,
-    ),
-)
+KIND_V1 = in_version(KIND, "v1", _schema("v1"))

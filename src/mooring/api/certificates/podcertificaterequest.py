@@ -9,12 +9,11 @@ Rules kept here (docs/protocol/pod-certificate-requests.md):
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 
 from mooring.api.certificates import podrequestvalidation as validation
 from mooring.api.certificates.podrequestvalidation import CONDITION_TYPES
-from mooring.api.kind import Alias, Change, Kind, SubresourceStrategy, is_untracked
+from mooring.api.kind import Change, Kind, SubresourceStrategy, in_version, is_untracked
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.metav1 import CONDITION, OBJECT_META, STRING_MAP
@@ -56,7 +55,7 @@ _ANNOTATIONS = Field(
     "unverifiedUserAnnotations",
     11,
     STRING_MAP,
-    "What the author of the Pod tells the signer. Nobody has verified it. Keys have a domain.",
+    "What the author of the Pod tells the signer, unverified. Keys have a domain.",
 )
 
 
@@ -198,31 +197,11 @@ KIND = Kind(
 """The kind in the form in which it is stored."""
 
 
-def _to_storage(obj: Obj) -> Obj:
-    return {**obj, "apiVersion": KIND.resource.api_version}
-
-
-def _from_storage(obj: Obj) -> Obj:
-    shown = {**obj, "apiVersion": f"{GROUP}/v1"}
+def _without_old_fields(obj: Obj) -> Obj:
     spec = spec_of(obj)
-    if any(name in spec for name in _OLD_FIELDS):
-        shown["spec"] = {name: value for name, value in spec.items() if name not in _OLD_FIELDS}
-    return shown
+    if not any(name in spec for name in _OLD_FIELDS):
+        return obj
+    return {**obj, "spec": {name: value for name, value in spec.items() if name not in _OLD_FIELDS}}
 
 
-KIND_V1 = replace(
-    KIND,
-    resource=replace(
-        KIND.resource,
-        version="v1",
-        schema=_schema("v1"),
-        stored_as=(GROUP, KIND.resource.version, KIND.resource.kind),
-    ),
-    alias=Alias(
-        of=KIND,
-        to_storage=_to_storage,
-        from_storage=_from_storage,
-        field_labels={label: label for label in KIND.field_labels},
-        keeps_fields=True,
-    ),
-)
+KIND_V1 = in_version(KIND, "v1", _schema("v1"), _without_old_fields)
