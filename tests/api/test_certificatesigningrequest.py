@@ -450,6 +450,15 @@ CERTIFICATE_PATH = "status.certificate"
             ],
             id="and only certificates",
         ),
+        pytest.param(
+            stored(APPROVED),
+            {"conditions": [APPROVED], "certificate": b64(pem("CERTIFICATE", b"a"))},
+            [
+                f'{CERTIFICATE_PATH}: Invalid value: "<certificate data>": '
+                "the certificate cannot be read: an element is missing or of another type"
+            ],
+            id="that can be read",
+        ),
     ],
 )
 def test_status_updates_of_a_signer(old: Obj, status: Obj, errors: list[str]) -> None:

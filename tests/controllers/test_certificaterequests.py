@@ -29,6 +29,7 @@ from mooring.controllers.certificates.cleaner import CsrCleaner
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.errors import DeviceError
 from mooring.pki.keys import DeviceKey, generate_key
+from mooring.pki.pem import encode
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.names import common_name, organizations
@@ -423,6 +424,7 @@ def test_a_certificate_that_the_authority_refuses_marks_the_request_failed() -> 
 # -- cleaning ------------------------------------------------------------------------------------------------------------
 
 DELETE = Delete("certificatesigningrequests", "", "join", "uid-of-join", "7")
+NO_CERTIFICATE = base64.b64encode(encode("CERTIFICATE", b"a")).decode()
 SHORT_LIVED = base64.b64encode(CA.client("x", lifetime=timedelta(minutes=20)).certificate_pem).decode()
 
 
@@ -439,6 +441,9 @@ SHORT_LIVED = base64.b64encode(CA.client("x", lifetime=timedelta(minutes=20)).ce
         ),
         pytest.param(
             csr(APPROVED, certificate=base64.b64encode(b"junk").decode()), HOUR, id="issued, but nobody can read it"
+        ),
+        pytest.param(
+            csr(APPROVED, certificate=NO_CERTIFICATE), HOUR, id="issued, but the PEM block holds no certificate"
         ),
         pytest.param(csr(APPROVED, certificate="!!!!!"), HOUR, id="issued, but not even base64"),
         pytest.param(csr(APPROVED, certificate="é"), HOUR, id="issued, but not even ASCII"),

@@ -19,7 +19,7 @@ from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, condit
 from mooring.api.meta.signers import signer_name_errors
 from mooring.apimachinery.schema import Obj
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
-from mooring.pki.errors import PemError, RequestError
+from mooring.pki.errors import PkiError, RequestError
 from mooring.pki.x509.bundles import NO_CERTIFICATE, certificates
 from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.signers import LEGACY_UNKNOWN
@@ -140,7 +140,7 @@ def _certificate_errors(new: Obj, old: Obj) -> list[FieldError]:
     try:
         if certificate:
             certificates(base64.b64decode(certificate))
-    except (PemError, binascii.Error) as error:
+    except (PkiError, binascii.Error) as error:
         detail = "must contain at least one CERTIFICATE PEM block" if str(error) == NO_CERTIFICATE else str(error)
         errors.append(invalid(path, "<certificate data>", detail))
     if before:

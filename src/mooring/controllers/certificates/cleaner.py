@@ -22,7 +22,7 @@ from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL
 from mooring.controllers.certificates.requeststate import REQUESTS, is_issued
-from mooring.pki.errors import PemError
+from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates
 
 DONE_AFTER = timedelta(hours=1)
@@ -80,6 +80,6 @@ def _certificate_end(csr: Obj) -> Iterator[datetime]:
         return
     try:
         first, *_ = certificates(base64.b64decode(csr["status"]["certificate"]))
-    except (PemError, ValueError):  # ValueError: no base64
+    except (PkiError, ValueError):  # ValueError: no base64
         return
     yield first.not_valid_after_utc
