@@ -59,12 +59,12 @@ async def listed(server: Server, target: str, accept: str) -> tuple[bytes, int]:
     """Return the bytes of a list, and how often its request gave way to other tasks: waits, which end by the clock, do not count.
     A list that is joined while it is sent gives way between its pieces."""
     turns = 0
-    request, sleep = asyncio.current_task(), asyncio.sleep
+    request, give_way = asyncio.current_task(), asyncio.sleep
 
     async def counted(delay: float) -> None:
         nonlocal turns
         turns += delay == 0 and asyncio.current_task() is request
-        await sleep(delay)
+        await give_way(delay)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "sleep", counted)
