@@ -62,19 +62,32 @@ def test_the_shares_together_are_all_tests() -> None:
     assert set().union(*(shared(NAMES, number, 3) for number in (1, 2, 3))) == set(NAMES)
 
 
-def test_live_tests_run_in_each_order_and_the_others_once(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.orders"]\n')
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  live\n  sweep\n")
-    (tmp_path / "test_it.py").write_text(TESTS)
+def run(place: Path, *arguments: str) -> str:
+    """Run the tests of TESTS in three orders, in one process."""
+    (place / "conftest.py").write_text('pytest_plugins = ["tests.orders"]\n')
+    (place / "pytest.ini").write_text("[pytest]\nmarkers =\n  live\n  sweep\n")
+    (place / "test_it.py").write_text(TESTS)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--orders", "3"],
-        cwd=tmp_path,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--orders", "3", *arguments],
+        cwd=place,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+TABLE = {f"test_table[{number}]": 1 for number in range(6)}
+
+
+def test_live_tests_are_dealt_in_each_order_and_the_others_once(tmp_path: Path) -> None:
+    dealt = Counter(line.rpartition("::")[2] for line in run(tmp_path, "--collect-only").splitlines() if "::" in line)
+    assert dealt == {"test_plain": 3, "test_sweep": 1, "test_pure": 1, **TABLE}
+
+
+def test_one_worker_runs_no_test_twice(tmp_path: Path) -> None:
+    run(tmp_path)
     ran = Counter((tmp_path / "ran").read_text().split())
-    table = {f"test_table[{number}]": 1 for number in range(6)}
-    assert ran == {"test_plain": 3, "test_sweep": 1, "test_pure": 1, **table}
+    assert ran == {"test_plain": 1, "test_sweep": 1, "test_pure": 1, **TABLE}

@@ -32,12 +32,16 @@ TOKEN = parse_token("audit1.0123456789abcdef")
 OTHER_HASH = "sha256:" + "0" * 63 + "1"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def joined(live_server: LiveServer) -> LiveServer:
     """Let two machines join with one token, once for the server: a worker may come back to this file after others."""
-    live_server.run(lambda client: client.create("secrets", to_secret(new_record(TOKEN, SystemClock().now()))))
-    asyncio.run(join(live_server, TOKEN, "audited-1", "audited-2"))
+    live_server.once(join_both)
     return live_server
+
+
+def join_both(server: LiveServer) -> None:
+    server.run(lambda client: client.create("secrets", to_secret(new_record(TOKEN, SystemClock().now()))))
+    asyncio.run(join(server, TOKEN, "audited-1", "audited-2"))
 
 
 async def join(server: LiveServer, token: BootstrapToken, *names: str) -> None:

@@ -22,10 +22,13 @@ POD = {"spec": {"containers": [{"name": "c", "image": "x"}], "serviceAccountName
 COMMAND = ("serviceaccount", "token")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def uids(live_server: LiveServer) -> dict[str, str]:
     """Return the uids of the objects that the tokens are bound to."""
+    return live_server.once(make_objects)
 
+
+def make_objects(server: LiveServer) -> dict[str, str]:
     async def make(client: Any) -> dict[str, str]:
         await client.create("namespaces", {"metadata": {"name": SPACE}})
         made = {}
@@ -38,7 +41,7 @@ def uids(live_server: LiveServer) -> dict[str, str]:
         made["nodes"] = (await client.create("nodes", {"metadata": {"name": "of-tokens"}}))["metadata"]["uid"]
         return made
 
-    return live_server.run(make)
+    return server.run(make)
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ __all__ = ["mooring"]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """A server with a member that used its token up, a machine that was lost, a request that waits, and a revocation."""
-    server = start_server(tmp_path_factory.mktemp("status") / "data")
+    server = start_server(tmp_path_factory.mktemp("status") / "data", "--node-monitor-grace-period", "1h")
     try:
         admin = ("--kubeconfig", str(server.kubeconfig))
         token = process("token", "create", "--max-joins", "1", *admin).out.strip()

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from mooring.apimachinery.schema import Obj
+from mooring.clock import SystemClock, rfc3339
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.typedclient import JSON, PROTOBUF, TYPED, Client, Wire
 
@@ -29,15 +30,12 @@ NON_BLOCKING_TAINTS = ("node-role.kubernetes.io/control-plane",)
 
 @pytest.fixture(scope="module")
 def suite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """Start a server with one Ready Node, tainted as a control plane."""
+    """Start a server with one Node, tainted as a control plane."""
     server = start_server(tmp_path_factory.mktemp("suite") / "data")
     try:
         client = Client(server)
         taint = {"key": NON_BLOCKING_TAINTS[0], "effect": "NoSchedule"}
-        made = client.create("nodes", "", {"metadata": {"name": "only"}, "spec": {"taints": [taint]}})
-        at = made["metadata"]["creationTimestamp"]
-        ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": at, "lastTransitionTime": at}
-        client.update("nodes", "", {**made, "status": {"conditions": [ready]}}, "status")
+        client.create("nodes", "", {"metadata": {"name": "only"}, "spec": {"taints": [taint]}})
         client.close()
         yield server
     finally:
@@ -48,8 +46,16 @@ def suite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServe
 def suite(request: pytest.FixtureRequest, suite_server: LiveServer) -> Iterator[Client]:
     """Create the client of step 1, from the kubeconfig that `mooring init` wrote."""
     client = Client(suite_server, request.param)
+    beat(client)
     yield client
     client.close()
+
+
+def beat(client: Client) -> None:
+    """Report that the Node is Ready, as its kubelet goes on to do."""
+    now = rfc3339(SystemClock().now())
+    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now}
+    client.update("nodes", "", {**client.get("nodes", "", "only"), "status": {"conditions": [ready]}}, "status")
 
 
 def test_step_2_a_clean_start_would_find_every_namespace(suite: Client) -> None:

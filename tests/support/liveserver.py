@@ -1,7 +1,7 @@
 """A whole Mooring server as a process of its own, for tests over real sockets and files.
 
 Rules kept here: `tests.support.ports` gives the port; readiness is polled at /readyz; the process is ended by its own id and waited
-for. Tests in one session may share a server: `live_server` is a session fixture, `start_server` starts another.
+for. Tests in one session share the server of the fixture `live_server`; `start_server` starts another.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -49,6 +49,7 @@ class LiveServer:
     port: int
     process: forkserver.Process | subprocess.Popen[bytes] = field(repr=False)
     flags: tuple[str, ...] = ()
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
     def endpoint(self) -> str:
@@ -87,6 +88,12 @@ class LiveServer:
                 return await work(client)
 
         return asyncio.run(call())
+
+    def once(self, make: Callable[[LiveServer], T]) -> T:
+        """Return what `make` returned for this server. It is called the first time: tests of a file share what it makes."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast(T, self._made[make])
 
     async def create_token_in(
         self,
@@ -204,17 +211,52 @@ def _await_ready(server: LiveServer) -> None:
     asyncio.run(ask())
 
 
-@pytest.fixture(scope="session")
-def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """Start a server shared by the session's tests; each test creates its own tokens and names."""
-    server = start_server(tmp_path_factory.mktemp("live") / "data")
-    yield server
-    server.stop()
+class SharedServers:
+    """The servers that a session's tests share: one, and another for a test that runs again.
+
+    In another order, or as a second try, a test meets the names that it used before, and would fail by them.
+    """
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._used: list[tuple[LiveServer, set[str]]] = []
+
+    def of(self, test: str) -> LiveServer:
+        """Return the first server that a test, given by its id, has not used."""
+        unused = next((one for one in self._used if test not in one[1]), None)
+        if unused is None:
+            unused = start_server(self._folders.mktemp("live") / "data"), set()
+            self._used.append(unused)
+        server, tests = unused
+        tests.add(test)
+        return server
+
+    def stop(self) -> None:
+        for server, _ in self._used:
+            server.stop()
 
 
 @pytest.fixture(scope="session")
+def shared_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]:
+    servers = SharedServers(tmp_path_factory)
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def live_server(shared_servers: SharedServers, request: pytest.FixtureRequest) -> LiveServer:
+    """Return a server that the session's tests share; each test creates its own tokens and names."""
+    return shared_servers.of(request.node.nodeid)
+
+
+@pytest.fixture
 def manual_approval(live_server: LiveServer) -> LiveServer:
     """Let a group create certificate requests that no controller approves."""
+    live_server.once(_allow_requests)
+    return live_server
+
+
+def _allow_requests(server: LiveServer) -> None:
     binding = {
         "kind": "ClusterRoleBinding",
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -222,5 +264,4 @@ def manual_approval(live_server: LiveServer) -> LiveServer:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-bootstrapper"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:bootstrappers:manual"}],
     }
-    live_server.run(lambda client: client.create("clusterrolebindings", binding))
-    return live_server
+    server.run(lambda client: client.create("clusterrolebindings", binding))
