@@ -319,11 +319,25 @@ class MethodNotAllowedError(ApiError):
 
 class NotAcceptableError(ApiError):
     reason = "NotAcceptable"
+
+
+class RoutedNotAcceptableError(NotAcceptableError):
+    """406 as the router of kube-apiserver answers it, before any handler."""
+
     shows_details = True
 
 
 class UnsupportedMediaTypeError(ApiError):
     reason = "UnsupportedMediaType"
+
+
+class RoutedUnsupportedMediaTypeError(UnsupportedMediaTypeError):
+    """415 as the router of kube-apiserver answers it, before any handler."""
+
+    shows_details = True
+
+    def __init__(self) -> None:
+        super().__init__("415: Unsupported Media Type")
 
 
 class RequestEntityTooLargeError(ApiError):

@@ -29,15 +29,15 @@ pytestmark = [
 ]
 HERE = Path(__file__).parent
 FLAGS = (
-    "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
-    "--feature-gates=ClusterTrustBundle=true",
+    "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true,certificates.k8s.io/v1beta1/podcertificaterequests=true",
+    "--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true",
 )
 RESOURCES = (
     "namespaces,configmaps,secrets,serviceaccounts,nodes,pods,podtemplates,services,endpoints,events,endpointslices,leases,roles,"
     "rolebindings,clusterroles,clusterrolebindings,certificatesigningrequests,csinodes,networkpolicies,"
-    "poddisruptionbudgets,clustertrustbundles.v1beta1.certificates.k8s.io"
+    "poddisruptionbudgets,clustertrustbundles.v1beta1.certificates.k8s.io,podcertificaterequests.v1beta1.certificates.k8s.io"
 )
-"""kube-apiserver 1.36 does not have ClusterTrustBundle v1, which kubectl prefers."""
+"""kube-apiserver 1.36 does not have version v1 of the last two, which kubectl prefers."""
 FOREIGN_RESOURCES = (
     "replicationcontrollers,persistentvolumes,persistentvolumeclaims,deployments,replicasets,daemonsets,statefulsets,jobs,cronjobs,"
     "ingresses,runtimeclasses,csidrivers,customresourcedefinitions"
@@ -60,12 +60,15 @@ UPDATED: Place = ("Secret", "layout", "updated")
 """An object of kube-apiserver that a test updates through Mooring."""
 DEFAULTED: dict[Place, Callable[[Obj], object]] = {
     ("Job", "layout", "every"): lambda obj: obj["metadata"].pop("labels", None),
+    ("PodCertificateRequest", "layout", "every"): lambda obj: [
+        obj["spec"].pop(name, None) for name in ("pkixPublicKey", "proofOfPossession")
+    ],
     ("PersistentVolumeClaim", "layout", "every"): lambda obj: obj["status"].pop("phase", None),
     ("StatefulSet", "layout", "every"): lambda obj: [
         (one.pop("kind", None), one.pop("apiVersion", None)) for one in obj["spec"]["volumeClaimTemplates"]
     ],
 }
-"""Fields that kube-apiserver has not stored and sets on each read (docs/protocol/storage.md#values)."""
+"""Fields that kube-apiserver has not stored and sets on each read, null included (docs/protocol/storage.md#values)."""
 
 
 def kubectl(server: KubeApiServer | LiveServer, *arguments: str, stdin: bytes = b"") -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -214,26 +215,29 @@ def _await_ready(server: LiveServer) -> None:
 class SharedServers:
     """The servers that a session's tests share: one, and another for a test that runs again.
 
-    In another order, or as a second try, a test meets the names that it used before, and would fail by them.
+    In another order, or as a second try, a test meets the names that it used before, and would fail by them. A file that
+    imports the fixture has servers of its own.
     """
 
     def __init__(self, folders: pytest.TempPathFactory) -> None:
         self._folders = folders
-        self._used: list[tuple[LiveServer, set[str]]] = []
+        self._used: dict[str, list[tuple[LiveServer, set[str]]]] = {}
 
-    def of(self, test: str) -> LiveServer:
-        """Return the first server that a test, given by its id, has not used."""
-        unused = next((one for one in self._used if test not in one[1]), None)
+    def of(self, test: str, group: str) -> LiveServer:
+        """Return the first server of a group of tests that a test, given by its id, has not used."""
+        servers = self._used.setdefault(group, [])
+        unused = next((one for one in servers if test not in one[1]), None)
         if unused is None:
             unused = start_server(self._folders.mktemp("live") / "data"), set()
-            self._used.append(unused)
+            servers.append(unused)
         server, tests = unused
         tests.add(test)
         return server
 
     def stop(self) -> None:
-        for server, _ in self._used:
-            server.stop()
+        for servers in self._used.values():
+            for server, _ in servers:
+                server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -246,7 +250,8 @@ def shared_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedS
 @pytest.fixture
 def live_server(shared_servers: SharedServers, request: pytest.FixtureRequest) -> LiveServer:
     """Return a server that the session's tests share; each test creates its own tokens and names."""
-    return shared_servers.of(request.node.nodeid)
+    module: ModuleType = request.module
+    return shared_servers.of(request.node.nodeid, module.__name__ if hasattr(module, "live_server") else "")
 
 
 @pytest.fixture

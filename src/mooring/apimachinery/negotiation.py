@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from mooring.errors import NotAcceptableError
+from mooring.errors import NotAcceptableError, RoutedNotAcceptableError
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -131,7 +131,7 @@ def _not_acceptable(accept: str, medias: tuple[Media, ...], is_listing: bool) ->
         offered = streamed
     elif {clause.partition(";")[0].strip() for clause in accept.split(",")}.isdisjoint(("*/*", *offered)):
         available = ", ".join(offered + streamed if is_listing else offered)
-        return NotAcceptableError(f"406: Not Acceptable\n\nAvailable representations: {available}")
+        return RoutedNotAcceptableError(f"406: Not Acceptable\n\nAvailable representations: {available}")
     return NotAcceptableError(f"only the following media types are accepted: {', '.join(offered)}")
 
 

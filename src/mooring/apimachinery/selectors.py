@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from mooring.apimachinery.names import label_value_errors, qualified_name_errors
 from mooring.apimachinery.schema import Obj
-from mooring.errors import BadRequestError, Details
+from mooring.errors import BadRequestError, quoted
 
 MAX_SELECTOR = 16_384
 """Characters of a selector: two hundred values of the greatest length, or thousands of short ones."""
@@ -380,8 +380,16 @@ def _unescape(value: str) -> str:
     return _escape(one, value)
 
 
-def check_field_labels(selector: FieldSelector, allowed: Collection[str], kind: str) -> None:
-    """Raise BadRequestError for the first field that objects of `kind` cannot be selected by."""
+NAME = "metadata.name"
+NAMESPACE = "metadata.namespace"
+
+
+def check_field_labels(selector: FieldSelector, own: Collection[str]) -> None:
+    """Raise BadRequestError for the first field that cannot be selected by: objects have name, namespace, and the labels of their
+    `own` kind. The words are kube-apiserver's, which says it otherwise of kinds that have none."""
     for label in selector.labels():
-        if label not in allowed:
-            raise BadRequestError(f"field label not supported: {label}", Details(kind=kind))
+        if label in (NAME, NAMESPACE) or label in own:
+            continue
+        if own:
+            raise BadRequestError(f"field label not supported: {label}")
+        raise BadRequestError(f'{quoted(label)} is not a known field selector: only "{NAME}", "{NAMESPACE}"')

@@ -10,11 +10,8 @@ Rules kept here (docs/protocol/selectors.md):
 from __future__ import annotations
 
 from mooring.api.kind import Kind
-from mooring.apimachinery.selectors import FieldSelector, LabelSelector, check_field_labels
+from mooring.apimachinery.selectors import NAME, NAMESPACE, FieldSelector, LabelSelector, check_field_labels
 from mooring.registry.cache.stored import Stored
-
-NAME = "metadata.name"
-NAMESPACE = "metadata.namespace"
 
 
 class SelectionPredicate:
@@ -30,7 +27,7 @@ class SelectionPredicate:
         self._fields = None if fields.empty else fields
         self._by_place = False
         if self._fields is not None:
-            check_field_labels(fields, (NAME, NAMESPACE, *kind.storage_kind.field_labels), kind.resource.plural)
+            check_field_labels(fields, kind.storage_kind.field_labels)
             self._by_place = all(label in (NAME, NAMESPACE) for label in fields.labels())
             self.name = fields.requires(NAME) or ""
             if kind.resource.namespaced and not namespace:

@@ -58,7 +58,7 @@ from mooring.errors import (
     ForbiddenError,
     InvalidError,
     MethodNotAllowedError,
-    UnsupportedMediaTypeError,
+    RoutedUnsupportedMediaTypeError,
     invalid,
 )
 from mooring.registry.admission.namespacelifecycle import is_namespace
@@ -502,10 +502,10 @@ def _kind_problem(kind: Kind, new: Obj) -> str:
 
 
 def _patch_media(request: Request) -> str:
-    """Return the media type of a patch. Raises UnsupportedMediaTypeError."""
+    """Return the media type of a patch. Raises RoutedUnsupportedMediaTypeError."""
     media = request.header(b"content-type").partition(";")[0].strip().lower()
     if media not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH):
-        raise UnsupportedMediaTypeError("415: Unsupported Media Type")  # as kube-apiserver's router says it
+        raise RoutedUnsupportedMediaTypeError
     return media
 
 

@@ -17,7 +17,6 @@ from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import ListOptions
 from mooring.apimachinery.selectors import check_field_labels
-from mooring.registry.cache.selection import NAME, NAMESPACE
 from mooring.registry.cache.slices import slices
 from mooring.registry.cache.stored import Stored, encoded
 
@@ -26,7 +25,7 @@ def stored_selectors(kind: Kind, options: ListOptions) -> ListOptions:
     """Return the options with the field labels of the stored kind. Raises BadRequestError for a label that `kind` does not have."""
     if options.field_selector.empty:
         return options
-    check_field_labels(options.field_selector, (NAME, NAMESPACE, *kind.field_labels), kind.resource.plural)
+    check_field_labels(options.field_selector, kind.field_labels)
     if kind.alias is None:
         return options
     return replace(options, field_selector=options.field_selector.renamed(kind.alias.field_labels))
