@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.orders import shared
+from tests.support import liveserver
 
 ROOT = Path(__file__).parents[1]
 TESTS = """
@@ -91,3 +92,14 @@ def test_one_worker_runs_no_test_twice(tmp_path: Path) -> None:
     run(tmp_path)
     ran = Counter((tmp_path / "ran").read_text().split())
     assert ran == {"test_plain": 1, "test_sweep": 1, "test_pure": 1, **TABLE}
+
+
+def test_a_test_that_runs_again_gets_a_server_that_it_has_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setattr(liveserver, "start_server", lambda directory: directory)
+    servers = liveserver.SharedServers(tmp_path_factory)
+    first, again, third = (servers.of("a", "") for _ in range(3))
+    assert len({first, again, third}) == 3
+    assert [servers.of("b", "") for _ in range(2)] == [first, again]
+    assert servers.of("a", "a file with servers of its own") not in (first, again, third)

@@ -135,6 +135,7 @@ def test_not_acceptable_lists_the_offers(accept: str, is_named: bool) -> None:
             negotiate(accept, is_listing=is_listing)
         unnamed = f"406: Not Acceptable\n\nAvailable representations: {available}"
         assert str(caught.value) == (f"only the following media types are accepted: {OFFERS}" if is_named else unnamed)
+        assert caught.value.shows_details is not is_named, "the router answers before the media types are compared"
 
 
 def test_a_watch_lists_its_streams() -> None:

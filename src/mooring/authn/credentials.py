@@ -75,7 +75,7 @@ def _no_headers(name: str) -> Sequence[str]:
     return ()
 
 
-@dataclass(slots=True)  # not frozen: each request makes one, and freezing costs a microsecond; nobody changes it
+@dataclass(slots=True)  # not frozen: each request makes one, and freezing costs a microsecond; no caller changes it
 class Credentials:
     """The offered credentials. `peer`: DER certificates as presented, leaf first. `warnings` go back to the caller as headers.
 

@@ -2,7 +2,7 @@
 
 Rules kept here (docs/operate.md#the-address-of-the-control-plane):
 * Addresses that a person gave are kept, those of this machine as well, until others are given. They stand in a file of the data
-  directory, which is empty where nobody gave one: then the addresses of the machine are determined at each start. The one that
+  directory, which is empty where none was given: then the addresses of the machine are determined at each start. The one that
   was published first stays first while it is of this machine, and while the machine has no other one of its family, as before its
   DHCP server has responded: kubeadm and kubelets use the first alone.
 * What was published stays published behind the addresses of this start: kubeconfigs and machines have it. It goes when a person

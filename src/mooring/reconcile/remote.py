@@ -207,7 +207,7 @@ class RemoteApi:
                     else:
                         view.put(change.object)
                         report(plural, change.object, False)
-        except Exception as error:  # also a fault: a kind that nobody follows must not go unnoticed
+        except Exception as error:  # also a fault: a kind that is no longer followed must not go unnoticed
             self._interrupted[plural] = str(error)
             if first.done():
                 log.error("%s%s is not followed any more: %s", plural, scope, error)

@@ -205,7 +205,7 @@ class Storage(Protocol):
     async def advance(self, revision: int) -> None:
         """Let every further write have a revision beyond `revision`, and compact to `revision`.
 
-        The newest revision is at least `revision` afterwards. Meant for a store that nobody else has open yet, before objects of
+        The newest revision is at least `revision` afterwards. Meant for a store that only this process has open, before objects of
         another store are written to it.
         """
 

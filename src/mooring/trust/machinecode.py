@@ -3,7 +3,7 @@
 Rules kept here:
 * A code is 25 characters of base32 in five groups: 125 random bits. Case, spaces and dashes do not count.
 * HKDF-SHA256 (RFC 5869) of the code, without salt and with the info `mooring.dev machine code v1`, is the seed of an Ed25519 key
-  (RFC 8032). The server keeps the public half, the **verifier**: `ed25519:<base64>`. To read it lets nobody prove the code.
+  (RFC 8032). The server keeps the public half, the **verifier**: `ed25519:<base64>`. Reading it does not prove the code.
 * The **proof** is the signature over `mooring.dev machine code v1`, the node name and the SubjectPublicKeyInfo of the request, each
   preceded by its length as four bytes, in base64url without padding. It is of use with this key and this name only.
 * The proof stands in the attribute challengePassword of the PKCS#10 request (RFC 2985 5.4.1), which the signature of the request

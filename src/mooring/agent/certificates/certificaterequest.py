@@ -68,7 +68,7 @@ class NotAnsweredError(PeerError):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Ends of error messages: what follows a request that ended, and one that nobody decided in time."""
+    """Ends of error messages: what follows a request that ended, and one that was not decided in time."""
 
     ended: str
     undecided: str

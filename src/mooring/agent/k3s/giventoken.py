@@ -38,7 +38,7 @@ class GivenToken:
     file: Path | None = None
     environment_files: tuple[Path, ...] = ()
     default_files: tuple[Path, ...] = ()
-    """Environment files that nobody named: they may be missing."""
+    """Default environment files, which no flag names: they may be missing."""
     keeps_files: bool = False
 
     def read(self) -> K3sToken | None:

@@ -29,7 +29,7 @@ def keep_known_revocations(new: Obj, old: Obj) -> None:
 
 
 def precedes(csr: Obj, revocation: Obj) -> bool:
-    """Return true for a request that was made before its node was revoked. Raises ValueError for a stored text that is no time."""
+    """Return true for a request that was made before its node was revoked. Raises ValueError unless the stored text is a time."""
     before = issued_before(revocation)
     if before is None or parse_rfc3339(csr["metadata"]["creationTimestamp"]) < before:
         return True

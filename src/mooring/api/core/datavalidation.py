@@ -19,7 +19,7 @@ IMMUTABLE = "field is immutable when `immutable` is set"
 
 
 def key_errors(data: Mapping[str, str], path: str) -> list[FieldError]:
-    """Return an error for each key that is no valid file name."""
+    """Return an error for each key that is not a valid file name."""
     return [invalid(f"{path}[{key}]", key, detail) for key in data for detail in config_key_errors(key)]
 
 

@@ -5,7 +5,7 @@ Rules kept here:
 * `status.usedBy` is written by the update that first uses the entry; the resourceVersion of that update makes it exclusive. The
   same key may use it again for the same name. Another key cannot: to let the machine be installed again, delete the entry and
   authorize it again.
-* An entry with neither key nor code lists a name. It authorizes nobody by itself (`mooring.controllers.certificates.inventory`).
+* An entry with neither key nor code lists a name. It authorizes none by itself (`mooring.controllers.certificates.inventory`).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Output:
         return self.directory / f"{self.name}.key"
 
     def check(self) -> None:
-        """Raise ConfigError when a file exists, and UsageError for a short lifetime and a name that is no file name."""
+        """Raise ConfigError when a file exists, and UsageError for a short lifetime and a name that is not a file name."""
         if self.lifetime < MIN_LIFETIME:
             raise click.UsageError(f"--lifetime must be at least {format_duration(MIN_LIFETIME)}")
         if not _FILE_NAME.fullmatch(self.name):

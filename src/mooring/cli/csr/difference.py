@@ -3,7 +3,7 @@
 Rules kept here:
 * The name is that of the subject. Its NodeIdentity holds the keys, the token and the address of before. The Node holds the names
   and addresses of the machine, with which those of a serving certificate are compared.
-* An object that is missing, or that the user may not read, is no error: it is left out. Another Kubernetes has no NodeIdentity.
+* An object that is missing, or that the user may not read, is left out without an error. Another Kubernetes has no NodeIdentity.
 """
 
 from __future__ import annotations

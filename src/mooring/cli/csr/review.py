@@ -3,7 +3,7 @@
 Rules kept here:
 * Each request is shown with the difference to what the name of its node had before. The answer is a line of standard input, so that
   a terminal and a script work alike. The end of the input ends the review.
-* A request that was decided meanwhile is no reason to stop.
+* A request that was decided meanwhile does not end the review.
 """
 
 from __future__ import annotations

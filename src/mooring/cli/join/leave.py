@@ -119,7 +119,7 @@ def _start_again(unit: Unit) -> None:
 
 
 def _ask(found: Membership, services: list[str], files_only: bool) -> None:
-    """List what goes, and ask. Raises Abort for no, UsageError where nobody can answer."""
+    """List what goes, and ask. Raises Abort for no, UsageError without a terminal to answer at."""
     if not sys.stdin.isatty():
         raise click.UsageError("standard input is not a terminal, so the question cannot be answered: add --yes")
     if found.node_name and not files_only:

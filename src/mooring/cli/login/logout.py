@@ -1,7 +1,7 @@
 """`mooring logout`: remove a login and its kubeconfig entries.
 
 Rules kept here: the credential is removed from this machine first. It stays valid at the cluster until its end, which is printed.
-Running the command twice is no error.
+Running the command twice is allowed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`mooring machine authorize`: let one machine join without the approval of a person.
 
 Rules kept here: the code is printed once, on standard output, and is stored nowhere. The server gets its public half
-(`mooring.trust.machinecode`). A lost response is no second code: the entry of a retry is compared with the one that exists.
+(`mooring.trust.machinecode`). A lost response makes no second code: the entry of a retry is compared with the one that exists.
 """
 
 from __future__ import annotations

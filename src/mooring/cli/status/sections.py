@@ -395,7 +395,7 @@ SECTIONS: Mapping[str, Section] = MappingProxyType(
 )
 """Every section by its name in documents."""
 CHANGING = frozenset({("store", "revision"), ("store", "bytes")})
-"""Fields that change all the time: they are no news for those who watch documents."""
+"""Fields that change all the time: a watch of documents does not print for them alone."""
 
 
 def without_changing(found: Mapping[str, Obj]) -> dict[str, Any]:

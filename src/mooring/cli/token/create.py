@@ -280,7 +280,7 @@ def _served_ca(chosen: ChosenCluster) -> bytes:
     """Return the CA bundle as the server serves it to machines that join k3s's way, else as the kubeconfig has it."""
     try:
         return chosen.run_with_retries(lambda client: client.read(CACERTS))
-    except (NotFoundError, ForbiddenError, NotKubernetesError):  # the last for a 404 that is no Status
+    except (NotFoundError, ForbiddenError, NotKubernetesError):  # the last for a 404 that is not a Status
         echo(
             f"Warning: {chosen.selected.cluster.server} does not serve {CACERTS}, so machines cannot join it k3s's way; a Mooring "
             "server serves it with --k3s-supervisor. The hash is that of the CA in the kubeconfig",

@@ -62,8 +62,8 @@ class MachineIndex:
     def candidates(self, node_name: str, view: View) -> Iterator[Obj]:
         """Yield the entries whose node name is or matches `node_name`, in the order of their names.
 
-        An entry that cannot be read authorizes nobody, and stops no machine that does not need it. One that was deleted, and that
-        finalizers hold, authorizes nobody either.
+        An entry that cannot be read authorizes none, and stops no machine that does not need it. One that was deleted, and that
+        finalizers hold, authorizes none either.
         """
         view = readable(view)
         self._follow(view)

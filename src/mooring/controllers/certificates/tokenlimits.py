@@ -2,7 +2,7 @@
 
 Rules kept here:
 * The requester `system:bootstrap:<id>` names the token. Its Secret must still exist: a request whose token was deleted waits for a
-  person, so that deleting a token also stops what it has pending. An expired token that still exists is no obstacle; its request
+  person, so that deleting a token also stops what it has pending. An expired token that still exists is enough; its request
   was accepted while it was valid.
 * A join counts by compare-and-swap on the Secret, before the approval. The record is a hash of public key and name, so that
   a machine that repeats its request counts once, and one key cannot take many names.

@@ -1,4 +1,4 @@
-"""node-identity-controller: keeps the record of each Node in its NodeIdentity, and deletes identities that nobody can use.
+"""node-identity-controller: keeps the record of each Node in its NodeIdentity, and deletes identities that no machine can use.
 
 Rules kept here:
 * A machine that may create its Node again (`--node-deletion=reregisters`) and did so has a new Node: the record of the old one is
@@ -8,7 +8,7 @@ Rules kept here:
 * A NodeIdentity is deleted once no Node has its name and the newest certificate ended KEPT_FOR ago. Until then a machine may come
   back with the expired certificate. The clock must have said so for a day (`mooring.controllers.overdue`).
 * One without keys is kept as long as a certificate of the cluster lives. It stays when it records a deleted Node: what it keeps out
-  was made by hand, and nobody knows its end. So does one whose machine had such a certificate (`formerCertificate`).
+  was made by hand, and its end is unknown. So does one whose machine had such a certificate (`formerCertificate`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class NodeIdentityController:
         return None
 
     def _due(self, identity: Obj) -> datetime | None:
-        """Return when nobody can use the identity any more; None when that cannot be told."""
+        """Return when no machine can use the identity any more; None when that cannot be told."""
         keys, spec = keys_of(identity), spec_of(identity)
         if spec.get("formerCertificate") or (spec.get("nodeUID") and not keys):
             return None

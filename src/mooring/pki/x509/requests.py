@@ -156,7 +156,7 @@ def _verified(encoding: bytes) -> CertificateRequest:
     signed, algorithm = whole.next(der.SEQUENCE), signature_algorithm(whole.next(der.SEQUENCE))
     signature = signature_of(whole.next(der.BIT_STRING))
     fields = signed.fields()
-    der.integer(fields.next(der.INTEGER))  # the version, which nobody checks
+    der.integer(fields.next(der.INTEGER))  # the version, which Go does not check either
     subject = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
     key = _key(fields.next(der.SEQUENCE).encoding)
     asked, challenge = _attributes(fields.next(der.CONSTRUCTED))

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * It is another lock than that of single writes (`keystore.exclusive`): it is held for the life of a server, by the parent and
-  each worker, and nobody waits for it. A second server would publish its own address and rewrite the kubeconfigs.
+  each worker, and no process waits for it. A second server would publish its own address and rewrite the kubeconfigs.
 * After `kill -9` of a parent its workers drain and hold the lock until they have ended. The process that the file names is then
   gone, and a start waits for the workers; a service manager starts a server again within a second.
 """

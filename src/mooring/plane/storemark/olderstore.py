@@ -5,8 +5,8 @@ Rules kept here:
   of what this server remembered is lower (`mooring.storage.witnesses`: other servers have written to the copy since), or when it is
   another cluster. Revisions then go on beyond those that were seen, so that none has two meanings: the jump is larger than what a
   server writes between two marks. Watches from before end as compacted, and clients read everything again.
-* A store that lacks a revocation of the mark, or the NodeIdentity of a deleted Node, which nobody deleted, is older in the same
-  way: damage takes rows, too.
+* A store that lacks a revocation of the mark, or the NodeIdentity of a deleted Node although no server deleted it, is older in the
+  same way: damage takes rows, too.
 * A revision that is further ahead of the store than servers write is damage, and moves no revisions.
 """
 
@@ -35,7 +35,7 @@ log = logging.getLogger("mooring")
 JUMP = 1_000_000_000
 """Revisions that are left out: more than a server writes between two marks, as many as a restored snapshot leaves out."""
 MAX_AHEAD = 1 << 44
-"""Revisions that a store may be behind: 55 years of 10 000 writes a second. More is a number that nobody has written."""
+"""Revisions that a store may be behind: 55 years of 10 000 writes a second. No server has written more."""
 TRIES = 10
 """Attempts to advance, while other servers do so."""
 LOOK_BACK = 1000

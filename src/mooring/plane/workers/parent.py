@@ -10,7 +10,7 @@ Rules kept here:
   start, the old ones stay.
 * A worker sees the end of the parent as the end of its line, and drains. No other process has an end of that line.
 * The first signal to stop drains all workers; the second kills them and ends the process at once. SIGHUP from a terminal that was
-  closed is a signal to stop: nobody could restart the workers from there.
+  closed is a signal to stop: no parent could restart the workers from there.
 """
 
 from __future__ import annotations
@@ -450,7 +450,7 @@ def _flush() -> None:
         try:
             stream.flush()
         except (OSError, ValueError):
-            continue  # nobody reads it any more
+            continue  # its reader is gone
 
 
 def _kill(pid: int, number: int) -> None:

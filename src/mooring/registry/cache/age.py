@@ -11,7 +11,7 @@ from __future__ import annotations
 from mooring.clock import Clock
 
 MAX_AGE_SECONDS = 1.0
-"""Age of views beyond which nobody is let in by them before the store was asked."""
+"""Age of views beyond which no request is let in by them before the store was asked."""
 
 
 class ViewAge:

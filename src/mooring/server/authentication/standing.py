@@ -46,7 +46,7 @@ SETTLED_FOR = timedelta(seconds=10)
 RENEWED_AFTER = timedelta(seconds=5)
 """Age at which such a verdict is renewed before a commit, which is at most `mooring.registry.reader.FRESH_WITHIN` away."""
 WATCHED_FOR = timedelta(hours=1)
-"""Time for which a verdict counts for a running watch that nobody may be asked about: its client asks for the next one."""
+"""Time for which a verdict counts for a running watch that no service may be asked about: its client asks for the next one."""
 UNDECIDED_SECONDS = 5
 """Seconds after which a client tries again whose credential cannot be judged: a KMS plugin is asked every 3 seconds."""
 _NOTHING = timedelta(0)

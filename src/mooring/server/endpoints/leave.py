@@ -8,7 +8,7 @@ Rules kept here (docs/names-and-membership.md#when-a-machine-leaves):
   machines may create their Nodes again, one that may leave again: the certificate that proved the request is revoked last.
 * A renewal may be signed beside the request, until that certificate is revoked. What it gave is read then, and revoked, too, unless
   the name belongs to another machine by then.
-* A dry run is refused: nobody would know what it has shown, and a part that did not know the parameter would end the membership.
+* A dry run is refused: it could not show what would end, and a part that did not know the parameter would end the membership.
 * Nothing is issued, so that it is possible while ends wait to be settled, too.
 * A machine without a Node leaves, too: its NodeIdentity then names a Node that never was, so that the name is free.
 * The server writes, as for every deletion of a Node. A node gets no right to delete Nodes or to revoke.
@@ -61,7 +61,7 @@ class Departures:
 
 
 async def leave(context: RequestContext, parts: Departures) -> Response:
-    """Answer 200 with what ended. Raises ForbiddenError for a caller that is no machine, ConflictError for a Node that changes."""
+    """Answer 200 with what ended. Raises ForbiddenError unless the caller is a machine, ConflictError for a Node that changes."""
     peer = _machine(context)
     if "dryRun" in context.request.query:
         raise BadRequestError("dryRun: a membership is not left in a dry run; leave the parameter out")

@@ -96,7 +96,7 @@ class Counted(IntEnum):
     PRESENT = 6
     """1 while the worker answers questions of the others."""
     BEATS = 7
-    """Heartbeats of the worker. The parent reads them, and nobody adds them up."""
+    """Heartbeats of the worker. The parent reads them; they are not added up."""
     ACCEPTING = 8
     """0 while the worker accepts no connections, else 1 and the connections that it has accepted and not admitted yet."""
     SUPERVISOR_READING = 9

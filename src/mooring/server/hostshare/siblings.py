@@ -3,7 +3,7 @@
 Rules kept here:
 * A question is a datagram to the worker's socket, with one end of a new stream on which it answers. So answers have any length, and
   belong to their question without numbers.
-* Nobody waits for longer than ANSWER_SECONDS: a worker that was stopped or is busy is left out.
+* No worker waits for longer than ANSWER_SECONDS: a worker that was stopped or is busy is left out.
 * Only the workers have these sockets. They are made before the first fork, and have no name.
 * Answers are computed on the event loop, and few questions are asked at a time.
 """

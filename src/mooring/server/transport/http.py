@@ -312,7 +312,7 @@ def read_target(target: bytes, host: bytes = b"") -> Target | None:
     """Parse the target of a request line or `:path`. Return None when it is not a path.
 
     A whole URL is one only with the authority of `host`, the Host header (RFC 9112 3.2.2): a proxy could go by either of two. A
-    fragment is no part of a target, and programs differ in where the path of such a one ends. The path is read as `exact_text`.
+    fragment is not part of a target, and programs differ in where the path of such a one ends. The path is read as `exact_text`.
     """
     try:
         if b"#" in target:

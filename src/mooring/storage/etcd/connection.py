@@ -422,7 +422,7 @@ class EtcdConnection:
     async def _answer(call: Any) -> Any:
         """Return the answer. Raises grpc.aio.AioRpcError, also for a call that ended because its channel was closed.
 
-        gRPC ends such a call as if its task were cancelled, which nobody would catch.
+        gRPC ends such a call as if its task were cancelled, which no caller would catch.
         """
         try:
             return await call

@@ -55,7 +55,7 @@ from mooring.storage.keyspace import RESTORES
 from mooring.storage.restores import Restore, with_record
 
 HEARTBEAT_SECONDS = 2.0
-"""Seconds between two looks at etcd while nobody reads: a member that hangs is left, and a restore is noticed."""
+"""Seconds between two looks at etcd while no request reads: a member that hangs is left, and a restore is noticed."""
 OBJECTS = "/registry/"
 """Prefix that a server watches."""
 ALARM_BEATS = 5

@@ -3,8 +3,8 @@
 Rules kept here:
 * SQLite gives its write lock to anyone who asks at the right moment. A process that writes without a pause asks again within
   microseconds of its commit, and others may never meet such a moment: on a slow disk they were refused after 5 s.
-* A process that has asked PATIENCE times in vain takes the turn, and keeps it until it has the write lock. Nobody else asks for the
-  lock meanwhile, so that the process that had it last comes behind. While everyone gets the lock soon, nobody has a turn: waiting
+* A process that has asked PATIENCE times in vain takes the turn, and keeps it until it has the write lock. No other asks for the
+  lock meanwhile, so that the process that had it last comes behind. While everyone gets the lock soon, none has a turn: waiting
   for one costs a third of the commits of three processes.
 * A turn is never waited for without end: a process may have been stopped in its turn. After TRIES refusals the lock itself decides.
 * A turn is a lock of the directory of the file (flock), which needs no file of its own and ends with the process.

@@ -9,7 +9,7 @@ Rules kept here:
 * The way to an address that kubelet.conf names changes only after a server responded by exactly the new way. An address that is
   new to the member takes over likewise, and stands behind those that do until then.
 * An address whose proxy was learned from another address follows it: that proxy was not set locally.
-* What was published and did not lead to a server is no part of the base: it is tried again, and not taken for a local change.
+* What was published and did not lead to a server is not part of the base: it is tried again, and not taken for a local change.
 """
 
 from __future__ import annotations

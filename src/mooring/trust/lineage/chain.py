@@ -58,7 +58,7 @@ def record_name(sequence: int) -> str:
 
 
 def sequence_of(name: str) -> int | None:
-    """Return the sequence number in the name of a record; None when it is no such name."""
+    """Return the sequence number in the name of a record; None for any other name."""
     return (int(name) or None) if _NAME.fullmatch(name) else None
 
 

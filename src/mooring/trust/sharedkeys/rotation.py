@@ -19,7 +19,7 @@ from mooring.trust.sharedkeys.envelope import MAX_WRAPS, TokenTerm
 DEFAULT_GRACE = timedelta(hours=24)
 """Time for which the former token still works: a day of work to change what starts servers and joins machines."""
 MAX_GRACE = timedelta(days=30)
-"""A former token that works longer is a second server token, which nobody counts."""
+"""A former token that works longer is a second server token that no list shows."""
 
 
 class RotationRefusedError(ConfigError):

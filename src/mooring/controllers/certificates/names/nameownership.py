@@ -207,7 +207,7 @@ class _WantedName:
 
     @property
     def is_open(self) -> bool:
-        """True when any machine may have the name: nobody had it yet, its Node was deleted and the machine has not returned, or the
+        """True when any machine may have the name: it is new, its Node was deleted and the machine has not returned, or the
         Secret of its node password was deleted and the machine has proved a new one."""
         if self._is_reserved or self.has_waited:
             return False

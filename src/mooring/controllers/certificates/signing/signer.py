@@ -91,7 +91,7 @@ class CsrSigner:
     policy: Callable[[], SigningPolicy] = lambda: NO_POLICY
     """Returns the signing policy in force."""
     guards_extra: bool = False
-    """True when the API server lets nobody but its supervisor state who joins, as Mooring does."""
+    """True when the API server lets only its supervisor state who joins, as Mooring does."""
     name: str = "certificatesigningrequest-signing-controller"
 
     @property

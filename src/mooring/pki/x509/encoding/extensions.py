@@ -208,7 +208,7 @@ def _not_understood(
 
 
 def _sequence(value: bytes) -> der.Fields:
-    """Return the fields of the SEQUENCE at the begin of a value. Like Go, nobody reads what stands behind it."""
+    """Return the fields of the SEQUENCE at the begin of a value. What stands behind it is not read, as in Go."""
     return der.Fields(value).next(der.SEQUENCE).fields()
 
 

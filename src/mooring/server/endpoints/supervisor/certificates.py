@@ -1,7 +1,7 @@
 """Serve POST `/v1-k3s/<name>.crt`: a certificate for the key of a PKCS#10 request in DER, by a CertificateSigningRequest.
 
 Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-of-k3s-agents.md):
-* The request of the machine is verified with its own key, and nothing but this key is used. What is no such request is 400. There
+* The request of the machine is verified with its own key, and nothing but this key is used. Anything else is 400. There
   is not a key of the server that a client without a request would get.
 * The certificates of kube-proxy and of k3s's controller, whose users all machines share, are bound to a machine: it offers the
   client certificate of its kubelet.
@@ -403,7 +403,7 @@ async def _decided(registry: Registry, name: str) -> Obj | None:
 
 
 def _has_answer(csr: Obj) -> bool:
-    """Return true when a request is issued or refused, or is held and nobody has approved it."""
+    """Return true when a request is issued or refused, or is held and not approved."""
     kinds = {one.get("type") for one in conditions_of(csr)}
     is_held = NEEDS_APPROVAL in kinds and APPROVED not in kinds
     return bool((csr.get("status") or {}).get("certificate")) or DENIED in kinds or FAILED in kinds or is_held
