@@ -54,6 +54,7 @@ class Providers:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # or a body waits 40 ms for the client to acknowledge the header
 
             def do_GET(self) -> None:
                 self._answer(200, outer.get(self.path))

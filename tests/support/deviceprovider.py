@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
@@ -25,6 +25,7 @@ from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait
 from mooring.trust.oidc.devicegrant import DevicePrompt
+from tests.support.httphandler import HttpHandler
 from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA
 
@@ -194,7 +195,7 @@ def serving(ca: ThrowawayCA, directory: Path) -> Iterator[DeviceProvider]:
     port = free_port()
     provider = DeviceProvider(f"https://localhost:{port}")
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(HttpHandler):
         def do_GET(self) -> None:
             self._reply(*provider.answer(self.path, None))
 
@@ -210,9 +211,6 @@ def serving(ca: ThrowawayCA, directory: Path) -> Iterator[DeviceProvider]:
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
-
-        def log_message(self, *args: Any) -> None:
-            pass
 
     certificate, key = ca.server("localhost", "127.0.0.1").write(directory, "provider")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

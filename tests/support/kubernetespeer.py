@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from mooring.api.kinds import BY_PLURAL
@@ -27,6 +27,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from tests.support.httphandler import HttpHandler
 from tests.support.peer import server_context
 from tests.support.testca import LOOPBACK, ThrowawayCA
 
@@ -260,9 +261,7 @@ def kubernetes_peer() -> Iterator[KubernetesPeer]:
     """Run a simulated kube-apiserver until the block ends."""
     peer = KubernetesPeer()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(HttpHandler):
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             url = urlsplit(self.path)
@@ -313,9 +312,6 @@ def kubernetes_peer() -> Iterator[KubernetesPeer]:
 
         def date_time_string(self, timestamp: float | None = None) -> str:
             return formatdate(timestamp, usegmt=True)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-            """Write no log line."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

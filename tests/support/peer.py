@@ -11,10 +11,11 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.support.httphandler import HttpHandler
 from tests.support.testca import Pair
 
 
@@ -61,9 +62,7 @@ def http_peer(answer: Answer = lambda asked: Reply(), pair: Pair | None = None) 
     """Serve HTTPS with `pair` as certificate, plain HTTP without."""
     peer = Peer(0)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(HttpHandler):
         def handle_any(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             asked = ReceivedRequest(self.command, self.path, dict(self.headers), self.rfile.read(length))
@@ -78,9 +77,6 @@ def http_peer(answer: Answer = lambda asked: Reply(), pair: Pair | None = None) 
                 self.wfile.write(reply.body)
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 - the base class looks for these names
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-            """Write no log line."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

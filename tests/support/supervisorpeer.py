@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +31,7 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import IPAddress
 from mooring.trust.k3s import headers
 from mooring.trust.k3s.cahash import ca_hash
+from tests.support.httphandler import HttpHandler
 from tests.support.testca import Pair, ThrowawayCA, read
 
 PASSWORD = "0123456789abcdef"
@@ -180,9 +181,7 @@ def supervisor_peer(ca: ThrowawayCA | None = None, serving: Pair | None = None) 
     """Serve a supervisor. `serving` is its certificate, by default one of its CA."""
     peer = SupervisorPeer(ca or ThrowawayCA("k3s-server-ca"))
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(HttpHandler):
         def handle_any(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             asked = Asked(
@@ -206,9 +205,6 @@ def supervisor_peer(ca: ThrowawayCA | None = None, serving: Pair | None = None) 
                 self.wfile.write(body)
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 - the base class looks for these names
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-            """Write no log line."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

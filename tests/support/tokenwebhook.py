@@ -15,11 +15,12 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
 from mooring.apimachinery.schema import Obj
+from tests.support.httphandler import HttpHandler
 from tests.support.testca import ThrowawayCA
 
 PATIENCE = 30.0
@@ -169,8 +170,7 @@ class _Server(ThreadingHTTPServer):
         self.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(HttpHandler):
     connection: ssl.SSLSocket
     server: _Server
 
@@ -208,6 +208,3 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, *message: Any) -> None:
-        """Write no log line."""
