@@ -3,10 +3,10 @@
 Rules kept here:
 * A table is a test with parameters. Each order has its share of the rows of a table, so that every test runs in each order, and
   every row at least once. Sweeps (mark `sweep`) try every point of a fixed sequence, and run once.
-* One session is quicker than one for each order: every worker collects the tests once, which takes it 17 s of a processor, programs
+* One session is quicker than one for each order: every worker collects the tests once, which takes it 15 s of a processor, programs
   that a session starts are started once, and no worker waits for the longest test of each order.
-* A worker runs a test once, because what its tests share, such as a server, keeps what the test made. When a worker takes a test
-  from another that it ran before, that order goes without: about one run in a hundred.
+* A worker may run a test in two orders: what the tests of a session share, such as a server, gives a test that runs again another
+  (`tests.support.liveserver.SharedServers`).
 * The orders follow from pytest-randomly's seed.
 """
 
@@ -45,21 +45,6 @@ def shuffled(tests: Sequence[pytest.Item], seed: str) -> list[pytest.Item]:
     for file in files:
         random.shuffle(file)
     return [test for file in files for test in file]
-
-
-RAN = pytest.StashKey[set[str]]()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """Return True for a test that ran in this process: it is done."""
-    if item.config.getoption("--orders") < 2:
-        return None
-    ran = item.config.stash.setdefault(RAN, set())
-    if item.nodeid in ran:
-        return True
-    ran.add(item.nodeid)
-    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

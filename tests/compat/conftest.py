@@ -1,4 +1,4 @@
-"""One server, and one namespace for each client, for all tests of this folder.
+"""One server, and one namespace for each client, for all tests of this folder; another for a test that runs again.
 
 Rules kept here:
 * `@shows("…")` names the rows of `matrix.ROWS` that a test proves. A test that takes `kubectl` runs with the oldest kubectl of the
@@ -10,14 +10,14 @@ Rules kept here:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.compat.kubectl import Kubectl, Program, programs
 from tests.compat.matrix import BY_NAME
-from tests.support.liveserver import LiveServer, start_server
+from tests.support.liveserver import LiveServer, SharedServers
 
 EVERY_KUBECTL = bool(os.environ.get("MOORING_TEST_EVERY_KUBECTL"))
 
@@ -46,11 +46,9 @@ def releases_for(test: pytest.Item | pytest.Function, installed: Sequence[Progra
     return list(dict.fromkeys((*able[:1], *able[-1:])))
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    server = start_server(tmp_path_factory.mktemp("server") / "data")
-    yield server
-    assert server.stop() == 0, server.log
+@pytest.fixture
+def server(shared_servers: SharedServers, request: pytest.FixtureRequest) -> LiveServer:
+    return shared_servers.of(request.node.nodeid, "compat")
 
 
 @pytest.fixture(scope="session")
@@ -73,17 +71,17 @@ def kubectl(request: pytest.FixtureRequest, program: Program, server: LiveServer
 
 
 @pytest.fixture
-def namespace(kubectl: Kubectl, spaces: dict[str, str]) -> str:
+def namespace(kubectl: Kubectl, spaces: dict[tuple[Path, str], str]) -> str:
     """Create this kubectl's namespace and wait for its default ServiceAccount."""
-    version = kubectl.program.version
-    if version not in spaces:
+    place = (kubectl.kubeconfig, kubectl.program.version)
+    if place not in spaces:
         name = f"space-{len(spaces)}"
         kubectl.ok("create", "namespace", name)
-        spaces[version] = name
-    return spaces[version]
+        spaces[place] = name
+    return spaces[place]
 
 
 @pytest.fixture(scope="session")
-def spaces() -> dict[str, str]:
-    """Namespace of each kubectl."""
+def spaces() -> dict[tuple[Path, str], str]:
+    """Namespace of each kubectl on each server, which its kubeconfig names."""
     return {}

@@ -16,11 +16,17 @@ from tests.support.liveserver import LiveServer
 SPACE = "lightkube"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def client(server: LiveServer) -> Iterator[Client]:
     client = Client(KubeConfig.from_file(server.kubeconfig), namespace=SPACE, trust_env=False)
-    client.create(Namespace(metadata=ObjectMeta(name=SPACE)))
+    server.once(create_space)
     yield client
+    client.close()
+
+
+def create_space(server: LiveServer) -> None:
+    client = Client(KubeConfig.from_file(server.kubeconfig), trust_env=False)
+    client.create(Namespace(metadata=ObjectMeta(name=SPACE)))
     client.close()
 
 

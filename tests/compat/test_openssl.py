@@ -21,9 +21,9 @@ pytestmark = [
 SCRIPT = Path(__file__).with_name("openssl_join.sh")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def token(server: LiveServer) -> BootstrapToken:
-    return server.create_token()
+    return server.once(LiveServer.create_token)
 
 
 def _join(server: LiveServer, token: str, pin: str, node: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -21,11 +21,15 @@ Watch: Any = watch.Watch
 DynamicClient: Any = dynamic.DynamicClient
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def api(server: LiveServer) -> Iterator[Any]:
     with new_client(config_file=str(server.kubeconfig)) as api:
-        k8s.CoreV1Api(api).create_namespace({"metadata": {"name": SPACE}})
+        server.once(create_space)
         yield api
+
+
+def create_space(server: LiveServer) -> None:
+    server.run(lambda client: client.create("namespaces", {"metadata": {"name": SPACE}}))
 
 
 @pytest.fixture
