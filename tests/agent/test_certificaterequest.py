@@ -25,6 +25,7 @@ from mooring.trust.joinconfiguration import JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
+from tests.support.slowkeys import rsa_key
 
 
 def test_the_name_is_the_digest_that_kubelet_computes() -> None:
@@ -42,7 +43,7 @@ def test_the_name_is_the_digest_that_kubelet_computes() -> None:
 
 
 def test_rsa_keys_ask_for_key_encipherment_too() -> None:
-    assert certificaterequest.node_request(generate_key("RSA-2048"), "m1").usages == (
+    assert certificaterequest.node_request(rsa_key(2048), "m1").usages == (
         "digital signature",
         "key encipherment",
         "client auth",

@@ -20,6 +20,7 @@ from mooring.pki.errors import RequestError
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_key_der
 from tests.support.changes import LATER, created, updated
 from tests.support.podrequests import KEY, condition, issued_status, pod_request, stub
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA(now=LATER)
@@ -27,7 +28,7 @@ STUB, CHAIN = "spec.stubPKCS10Request: Invalid value", "status.certificateChain:
 WRONG_SET = "spec: Invalid value: exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set"
 ED = ed25519.Ed25519PrivateKey.generate()
 P384, P521 = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP521R1())
-RSA_2048, RSA_3072 = generate_key("RSA-2048"), generate_key("RSA-3072")
+RSA_2048, RSA_3072 = rsa_key(2048), rsa_key(3072)
 
 
 def spki(key: PrivateKey) -> str:

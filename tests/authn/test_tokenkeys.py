@@ -30,6 +30,7 @@ from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.keystore import KeyStore, prepare
 from mooring.secret import Secret
 from mooring.server.authentication.providers.serviceaccount import FollowedTokenKeys
+from tests.support.slowkeys import rsa_key
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -41,7 +42,7 @@ CLAIMS = {
     "exp": int(NOW.timestamp()) + 600,
     "kubernetes.io": {"namespace": "ns", "serviceaccount": {"name": "sa", "uid": "u"}},
 }
-OLD, NEW, OTHER = generate_key(), generate_key("ECDSA-P384"), generate_key("RSA-2048")
+OLD, NEW, OTHER = generate_key(), generate_key("ECDSA-P384"), rsa_key(2048)
 ED25519 = generate_key("Ed25519")
 
 

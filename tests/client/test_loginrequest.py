@@ -15,7 +15,6 @@ from mooring.client.login import loginrequest
 from mooring.client.login.loginrequest import request_credential
 from mooring.clock import rfc3339
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
-from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
@@ -23,6 +22,7 @@ from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.login.loginrecord import CERTIFICATE, TOKEN, Credential, Place
 from tests.support.manualclock import EPOCH, ManualClock
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA(now=EPOCH)
@@ -164,7 +164,7 @@ def test_the_reason_of_the_server_is_told_as_it_is() -> None:
 
 
 def test_another_kind_of_key_than_was_made_is_another_key() -> None:
-    other = generate_key("RSA-2048")
+    other = rsa_key(2048)
     certificate = CA.sign(profiles.client(other.public_key(), EPOCH, "jane"), other)
     with pytest.raises(PeerError, match="certified another key"):
         exchanged(lambda body: {**certified(body), "certificate": certificate.certificate_pem.decode()}, CERTIFICATE)

@@ -42,6 +42,7 @@ from mooring.pki.x509.verify import ClientTrust
 from mooring.settings.signing import SIGNING_DURATION
 from tests.controllers.test_certificaterequests import SlowKey
 from tests.support.plans import HOUR, NOW, enqueued, moment, plan, thing, views, with_metadata
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import ThrowawayCA, by_library
 
 CA = ThrowawayCA(now=NOW)
@@ -170,7 +171,7 @@ def refused(actions: Sequence[Action]) -> tuple[str, str, str]:
         pytest.param(KEY, id="P-256"),
         pytest.param(generate_key("ECDSA-P384"), id="P-384"),
         pytest.param(generate_key("Ed25519"), id="Ed25519"),
-        pytest.param(generate_key("RSA-3072"), id="RSA"),
+        pytest.param(rsa_key(3072), id="RSA"),
     ],
 )
 def test_the_certificate_of_a_pod_is_an_svid(key: PrivateKey) -> None:

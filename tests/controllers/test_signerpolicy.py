@@ -37,6 +37,7 @@ from mooring.pki.x509.signers import SIGNERS
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT
 from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import ThrowawayCA
 
 KEY = generate_key()
@@ -164,11 +165,11 @@ def refusal(rules: str, **asked: Any) -> str:
         pytest.param("minRSABits: 3072", {}, "", id="bits of RSA for another key"),
         pytest.param(
             "minRSABits: 3072",
-            {"key": generate_key("RSA-2048")},
+            {"key": rsa_key(2048)},
             "the key is RSA-2048, and minRSABits is 3072",
             id="a short key",
         ),
-        pytest.param("keyAlgorithms: [RSA]", {"key": generate_key("RSA-2048")}, "", id="RSA of any size"),
+        pytest.param("keyAlgorithms: [RSA]", {"key": rsa_key(2048)}, "", id="RSA of any size"),
         pytest.param(
             "maxLifetime: 24h", {"expirationSeconds": 86400 * 300}, "", id="a long life is shortened, not refused"
         ),

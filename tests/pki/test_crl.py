@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa, x25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, x25519
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ObjectIdentifier
 
@@ -24,6 +24,7 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.crl import Crl, described, newest_crls, revoked_anchors, verified_crls
 from mooring.pki.x509.publickeyinfo import key_identities
 from tests.support.manualclock import EPOCH
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import Pair, ThrowawayCA
 
 DAY = timedelta(days=1)
@@ -215,7 +216,7 @@ def test_sizes_are_capped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_keys_of_other_kinds_sign_too_and_cannot_be_mixed_up() -> None:
-    for key in (ed25519.Ed25519PrivateKey.generate(), rsa.generate_private_key(65537, 2048)):
+    for key in (ed25519.Ed25519PrivateKey.generate(), rsa_key(2048)):
         by = ca(CA_BIT, key=key)
         assert serial_numbers(made(5, by=by), by.certificate) == [{5}]
         with pytest.raises(PkiError, match="was not signed"):

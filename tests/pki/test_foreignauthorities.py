@@ -60,6 +60,7 @@ from tests.support.rawcertificate import (
     root,
     signed,
 )
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import Pair, ThrowawayCA
 
 NOW = datetime.now(UTC)
@@ -392,7 +393,7 @@ PSS_OF: Mapping[str, tuple[hashes.SHA256 | hashes.SHA512, int, bool]] = {
 def test_signatures_of_rsa_pss(form: str) -> None:
     """Go knows three forms: SHA-256, SHA-384 and SHA-512, with a salt as long as the hash and MGF1 over the same hash."""
     digest, salt, accepted = PSS_OF[form]
-    key = generate_key("RSA-2048")
+    key = rsa_key(2048)
     assert isinstance(key, rsa.RSAPrivateKey)
     named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubernetes")])
     builder = x509.CertificateBuilder(named, named, key.public_key(), 1, NOW, NOW + timedelta(days=1))

@@ -11,10 +11,11 @@ from mooring.pki import keys
 from mooring.pki.errors import KeyRefusedError
 from mooring.pki.jwt import jwks
 from mooring.pki.jwt.token import TokenSigner
+from tests.support.slowkeys import rsa_key
 
 ISSUER = "https://issuer.example"
 EC_KEY = keys.generate_key()
-RSA = keys.generate_key("RSA-2048")
+RSA = rsa_key(2048)
 P521 = ec.generate_private_key(ec.SECP521R1())
 
 

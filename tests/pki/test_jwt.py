@@ -29,12 +29,13 @@ from mooring.pki.jwt.compact import claimed_issuer, decode_unverified
 from mooring.pki.jwt.keyset import KeySet, jwk_of, key_id, key_set_of
 from mooring.pki.jwt.serviceaccount import Bound, bound_claims
 from mooring.pki.jwt.token import TokenSigner, verify_token
+from tests.support.slowkeys import rsa_key
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 KEY = keys.generate_key()
-RSA = keys.generate_key("RSA-2048")
+RSA = rsa_key(2048)
 P384 = keys.generate_key("ECDSA-P384")
 P521 = ec.generate_private_key(ec.SECP521R1())
 SIGNER = TokenSigner(KEY, ISSUER)

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mooring.pki.errors import PeerCertificateError, RequestError
-from mooring.pki.keys import PrivateKey, generate_key
+from mooring.pki.keys import PrivateKey
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.encoding import der
 from mooring.pki.x509.encoding.der import encoded
@@ -32,11 +32,12 @@ from tests.support.rawcertificate import (
     plain,
     request,
 )
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import Pair, ThrowawayCA
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 CA = ThrowawayCA("kubernetes", NOW)
-EC_KEY, RSA_KEY = CA.key, generate_key("RSA-2048")
+EC_KEY, RSA_KEY = CA.key, rsa_key(2048)
 assert isinstance(EC_KEY, ec.EllipticCurvePrivateKey)
 assert isinstance(RSA_KEY, rsa.RSAPrivateKey)
 NUMBERS = RSA_KEY.private_numbers()

@@ -6,7 +6,7 @@ import hashlib
 import subprocess
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from mooring.pki import keys, pem
 from mooring.pki.errors import KeyRefusedError, PemError
 from mooring.pki.x509.publickeys import load_public_keys
+from tests.support.slowkeys import dsa_key, rsa_key
 from tests.support.testca import ThrowawayCA
 
 P256 = keys.generate_key()
-RSA = rsa.generate_private_key(65537, 2048)
+RSA = rsa_key(2048)
 ED = ed25519.Ed25519PrivateKey.generate()
 P521 = ec.generate_private_key(ec.SECP521R1())
 ALLOWED = [
@@ -141,7 +142,7 @@ def test_junk_never_crashes(data: bytes) -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        pytest.param(dsa.generate_private_key(1024).public_key(), id="DSA"),
+        pytest.param(dsa_key().public_key(), id="DSA"),
         pytest.param(ed448.Ed448PrivateKey.generate().public_key(), id="Ed448"),
         pytest.param("not a key", id="a text"),
     ],

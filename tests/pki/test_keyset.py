@@ -11,7 +11,6 @@ import contextlib
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import OKPKey
@@ -23,6 +22,7 @@ from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.jwt.jwks import MAX_KEYS, parse_key_set
 from mooring.pki.jwt.keyset import MAX_TRIED, KeySet
 from tests.support.jwtsigner import encoded, key_for, key_set, public, signed, signed_with_secret
+from tests.support.slowkeys import rsa_key
 
 RSA, EC = key_for("RS256"), key_for("ES256")
 CLAIMS = {"sub": "jane"}
@@ -150,7 +150,7 @@ def test_broken_signatures(token: str, code: str) -> None:
     assert judged(token, parse_key_set(key_set(public(EC)))) == code
 
 
-SHORT = rsa.generate_private_key(65537, 1024).public_key().public_numbers().n.to_bytes(128)
+SHORT = rsa_key(1024).public_key().public_numbers().n.to_bytes(128)
 USELESS = [
     pytest.param("text", id="no object"),
     pytest.param({}, id="an empty object"),

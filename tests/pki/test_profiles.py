@@ -16,13 +16,14 @@ from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.settings.signing import SIGNING_DURATION
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import name_of, user_name
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, UTC)
 BEGIN = datetime(2026, 1, 2, 2, 59, 5, tzinfo=UTC)
 WHOLE = NOW.replace(microsecond=0)
 KEY = keys.generate_key().public_key()
-RSA_KEY = keys.generate_key("RSA-2048").public_key()
+RSA_KEY = rsa_key(2048).public_key()
 CA = self_signed_ca(keys.generate_key(), "kubernetes", NOW, 1)
 REQUEST = CertificateRequest(names.subject("jane", ["devs"]), KEY)
 

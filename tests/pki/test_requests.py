@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +25,7 @@ from mooring.pki.x509.requests import (
     parse_request,
     parse_request_der,
 )
+from tests.support.slowkeys import dsa_key, rsa_key
 from tests.support.testca import node_request, request, request_with_bad_signature
 
 KEY = keys.generate_key()
@@ -118,13 +119,11 @@ UNREADABLE = "the certificate request cannot be parsed"
             id="a curve nobody uses",
         ),
         pytest.param(
-            signed(rsa.generate_private_key(65537, 1024)),
+            signed(rsa_key(1024)),
             "an RSA key of 1024 bits is not accepted: use 2048 to 8192 bits",
             id="a short RSA key",
         ),
-        pytest.param(
-            signed(dsa.generate_private_key(1024)), "unsupported public key: use ECDSA, RSA or Ed25519", id="a DSA key"
-        ),
+        pytest.param(signed(dsa_key()), "unsupported public key: use ECDSA, RSA or Ed25519", id="a DSA key"),
         pytest.param(
             signed(KEY, x509.SubjectAlternativeName([x509.IPAddress(ip_network("10.0.0.0/8"))])),
             f"{UNREADABLE}: the extension subject alternative name cannot be read: it has an IP address of 8 octets",
@@ -224,9 +223,7 @@ def test_requests_without_pem(names_wanted: int, remembered: bool) -> None:
         pytest.param(
             next(pem.blocks(request_with_bad_signature("jane"))).der, RequestSignatureError, id="another's key"
         ),
-        pytest.param(
-            next(pem.blocks(signed(rsa.generate_private_key(65537, 1024)))).der, KeyRefusedError, id="a short key"
-        ),
+        pytest.param(next(pem.blocks(signed(rsa_key(1024)))).der, KeyRefusedError, id="a short key"),
     ],
 )
 def test_refused_requests_without_pem(encoding: bytes, error: type[PkiError]) -> None:

@@ -14,9 +14,10 @@ from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, LegacyToken, read_legacy
 from mooring.pki.jwt.token import TokenKeys, TokenSigner, verify_token
 from mooring.pki.keys import generate_key
+from tests.support.slowkeys import rsa_key
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-OLD, NEW, OTHER = generate_key(), generate_key(), generate_key("RSA-2048")
+OLD, NEW, OTHER = generate_key(), generate_key(), rsa_key(2048)
 ISSUER = "https://mooring.example"
 
 

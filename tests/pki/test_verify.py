@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import rsa, x25519
+from cryptography.hazmat.primitives.asymmetric import x25519
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 from hypothesis import given
@@ -33,6 +33,7 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.profiles import client
 from mooring.pki.x509.publickeyinfo import key_identities
 from mooring.pki.x509.verify import ClientTrust, valid_at
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import Pair, ThrowawayCA, with_broken_key
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -192,7 +193,7 @@ def test_a_leaf_without_alternative_names_cannot_break_constraints_on_them(issue
 
 
 MUST_STAPLE = (x509.UnrecognizedExtension(ObjectIdentifier("1.2.3.4"), b"\5\0"), True)
-SHORT_RSA = CA.custom("jane", key=rsa.generate_private_key(65537, 1024))
+SHORT_RSA = CA.custom("jane", key=rsa_key(1024))
 NO_CA = CA.custom("no ca", extensions=[(x509.BasicConstraints(False, None), True)])
 NO_CONSTRAINTS = CA.custom("no constraints", extensions=[])
 NO_SIGNING = CA.custom(
@@ -205,7 +206,7 @@ SIGNING = CA.custom(
 SERVERS_ONLY = CA.custom("servers only", extensions=[CA_BIT, SERVER])
 OLD_MIDDLE = CA.custom("old", extensions=[CA_BIT], not_after=NOW - timedelta(seconds=1))
 STRANGE_MIDDLE = CA.custom("strange", extensions=[CA_BIT, MUST_STAPLE])
-WEAK_MIDDLE = CA.custom("weak", extensions=[CA_BIT], key=rsa.generate_private_key(65537, 1024))
+WEAK_MIDDLE = CA.custom("weak", extensions=[CA_BIT], key=rsa_key(1024))
 NO_DEPTH = CA.intermediate("no depth", path_length=0)
 BELOW_NO_DEPTH = CA.custom("below", issuer=NO_DEPTH, extensions=[CA_BIT])
 IMPOSTOR = ThrowawayCA(now=NOW).client("jane")

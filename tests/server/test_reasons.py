@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from mooring.authn.table import REASONS
 from mooring.pki.keys import public_key_fingerprint
@@ -60,6 +59,7 @@ from tests.support.refused import (
     unclaimed,
 )
 from tests.support.serverroom import open_server
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import ThrowawayCA, name_of, user_name
 
 EXPLAIN = "/debug/authentication/refusals"
@@ -87,7 +87,7 @@ CASES: Mapping[str, Case] = {
     "malformed": presented(lambda ca: [b"junk"]),
     "too-large": presented(lambda ca: [ca.client("jane")] * 11),
     "not-yet-valid": presented(lambda ca: [ca.custom("jane", not_before=ca.now + timedelta(seconds=40))]),
-    "weak-key": presented(lambda ca: [ca.custom("jane", key=rsa.generate_private_key(65537, 1024))]),
+    "weak-key": presented(lambda ca: [ca.custom("jane", key=rsa_key(1024))]),
     "weak-signature": presented(lambda ca: [ca.client("jane").der.replace(ECDSA_SHA256, ECDSA_SHA256[:-1] + b"\x7f")]),
     "unknown-critical-extension": presented(lambda ca: [ca.custom("jane", extensions=[CLIENT, STRANGE])]),
     "not-a-ca": below(lambda ca: ca.client("john")),

@@ -21,10 +21,10 @@ from mooring.identity import NODES
 from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.jwt.serviceaccount import LegacyToken
 from mooring.pki.jwt.token import TokenSigner
-from mooring.pki.keys import generate_key
 from mooring.plane.background.lastuses import record
 from tests.support.auditlog import request_records
 from tests.support.serverroom import Reply, Server, in_server, open_server
+from tests.support.slowkeys import rsa_key
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 OLD, NEW = "https://old.example", "https://new.example"
@@ -127,7 +127,7 @@ def test_relying_parties_are_sent_where_the_keys_are() -> None:
 async def test_keys_change_for_authentication_issue_and_discovery_at_once(server: Server) -> None:
     await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
     followed = server.plane.trust.authentication.tokens
-    first, other = followed.keys.signer, TokenSigner(generate_key("RSA-2048"), ISSUER)
+    first, other = followed.keys.signer, TokenSigner(rsa_key(2048), ISSUER)
     old = await issued(server)
     followed._replace(other, {"sa.pub": (first.public_key,)})
     new = await issued(server)

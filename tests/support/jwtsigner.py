@@ -14,6 +14,9 @@ from typing import Any
 from joserfc.jwk import ECKey, RSAKey
 from joserfc.jws import JWSRegistry
 
+from mooring.pki.keys import private_key_pem
+from tests.support.slowkeys import rsa_key
+
 _CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 
 
@@ -23,11 +26,11 @@ def encoded(raw: bytes) -> str:
 
 
 @cache
-def key_for(algorithm: str, which: int = 0, bits: int = 2048) -> ECKey | RSAKey:
-    """Return the private key number `which` for this algorithm; it is made once a run."""
+def key_for(algorithm: str, which: int = 0) -> ECKey | RSAKey:
+    """Return the private key number `which`, 0 to 2, for this algorithm; it is made once a run."""
     if algorithm in _CURVES:
         return ECKey.generate_key(_CURVES[algorithm])
-    return RSAKey.generate_key(bits)
+    return RSAKey.import_key(private_key_pem(rsa_key(2048, which)))
 
 
 def public(key: ECKey | RSAKey, kid: Any = "k", **more: Any) -> dict[str, Any]:

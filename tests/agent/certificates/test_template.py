@@ -13,6 +13,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.requests import parse_request
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import ThrowawayCA
 
 CA = ThrowawayCA()
@@ -39,7 +40,7 @@ def test_the_names_of_a_serving_certificate_are_the_sorted_addresses_of_the_node
     assert [str(one) for one in wanted.ips] == ["10.0.0.9", "192.0.2.7", "2001:db8::7"]
     assert wanted.signer == "kubernetes.io/kubelet-serving"
     assert wanted.usages(generate_key()) == ("digital signature", "server auth")
-    assert wanted.usages(generate_key("RSA-2048")) == ("digital signature", "key encipherment", "server auth")
+    assert wanted.usages(rsa_key(2048)) == ("digital signature", "key encipherment", "server auth")
     assert wanted == serving_template("m1", reversed(ADDRESSES))
 
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.trust.k3s.cahash import CaHashError, accepted_hashes, ca_hash, check_ca_hash
+from tests.support.slowkeys import rsa_key
 from tests.support.testca import Pair, ThrowawayCA
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -43,7 +43,7 @@ SERVERS_ONLY = ROOT.custom(
 CLIENTS_ONLY = ROOT.custom(
     "for clients", extensions=[CA_BIT, (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)]
 )
-WEAK = ROOT.custom("weak", key=rsa.generate_private_key(public_exponent=65537, key_size=1024), extensions=[CA_BIT])
+WEAK = ROOT.custom("weak", key=rsa_key(1024), extensions=[CA_BIT])
 
 
 def bundle(*pairs: Pair | ThrowawayCA) -> bytes:
