@@ -133,11 +133,11 @@ ROWS: tuple[Promise, ...] = (
             _SAME_OUTPUT,
             {
                 Door.KUBEADM: Proof(
-                    "tests/attack/test_dirtytext.py::test_each_line_of_the_log_is_printable_bounded_and_its_own"
+                    "tests/attack/test_dirtytext_live.py::test_each_line_of_the_log_is_printable_bounded_and_its_own"
                 ),
-                Door.ADMINISTRATOR: Proof("tests/attack/test_dirtytext.py::test_what_commands_print_is_printable"),
+                Door.ADMINISTRATOR: Proof("tests/attack/test_dirtytext_live.py::test_what_commands_print_is_printable"),
                 Door.LOGIN: Proof("tests/trust/test_oidcclient.py::test_an_answer_that_cannot_be_shown_to_a_person"),
-                Door.PERSON: Proof("tests/attack/test_dirtytext.py::test_what_commands_print_is_printable"),
+                Door.PERSON: Proof("tests/attack/test_dirtytext_live.py::test_what_commands_print_is_printable"),
             },
         ),
         moments=moments(
