@@ -24,7 +24,6 @@ from tests.support.ports import free_port
 __all__ = ["live_server"]
 
 CONFIG_MAPS = PATHS["configmaps"].path("default")
-SERVICE_ACCOUNT_TOKEN = PATHS["serviceaccounts"].path("default", "default", "token")
 NGINX = """
 daemon off; master_process off; pid {d}/pid; error_log {d}/error.log; events {{}}
 http {{ access_log off; client_max_body_size 50m; client_body_temp_path {d}/1; proxy_temp_path {d}/2; fastcgi_temp_path {d}/3;
@@ -103,19 +102,22 @@ def post(port: int, token: str, size: int) -> tuple[int, str]:
 
 async def administrator(client: ClusterClient) -> str:
     """Return a token of an administrator."""
-    group = "rbac.authorization.k8s.io"
+    group, name = "rbac.authorization.k8s.io", f"behind-a-proxy-{token_hex(4)}"
+    await client.create("serviceaccounts", {"metadata": {"namespace": "default", "name": name}})
     await client.create(
         "clusterrolebindings",
         {
             "apiVersion": f"{group}/v1",
             "kind": "ClusterRoleBinding",
-            "metadata": {"name": f"behind-a-proxy-{token_hex(4)}"},
+            "metadata": {"name": name},
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "default"}],
+            "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": name}],
         },
     )
     asked = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {}, "spec": {}}
-    return str((await client.post_path(SERVICE_ACCOUNT_TOKEN, asked))["status"]["token"])
+    return str(
+        (await client.post_path(PATHS["serviceaccounts"].path("default", name, "token"), asked))["status"]["token"]
+    )
 
 
 def test_nginx_passes_on_a_reply_that_comes_before_the_body_is_read(live_server: LiveServer, nginx: int) -> None:
