@@ -7,6 +7,7 @@ Rules kept here:
   the session lists it at its end, with the test that opened it. `--fail-on-leftovers` makes such a session fail.
 * A descriptor is known by its number and what is open there: a number is used again once it was closed. Descriptors of which Python
   does not warn, such as those of `os.pipe`, are not noticed.
+* No garbage is collected while pytest describes a failure: in Python 3.11 that could end the whole session.
 * A process that a test started and did not wait for is listed with that test, too, where Linux lists the children of a thread.
 """
 
@@ -159,6 +160,22 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     result = yield
     item.config.stash[WATCH].end()
     return result
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, object, object]:
+    """Collect no garbage while pytest parses the lines of a failure.
+
+    What finds something unclosed prints a traceback, for which Python 3.11 parses lines too. One parser inside another one's
+    collection ends it with SystemError, and the whole session with it.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

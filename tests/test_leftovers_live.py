@@ -135,6 +135,43 @@ def test_a_healthy_test_is_not_failed_for_what_another_left(tmp_path: Path) -> N
     assert "test_it.py::test_keeps_a_file: unclosed file" in output
 
 
+PARSES_WHEN_COLLECTED = """
+import ast, gc
+import pytest
+
+class Parses:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        if gc.get_threshold()[0] == 1:
+            ast.parse("1 + 1")
+            Parses()
+
+@pytest.fixture
+def collected_often():
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    Parses()
+    yield
+    gc.set_threshold(*before)
+
+def test_fails(collected_often):
+    assert 1 == 2
+
+def test_after():
+    pass
+"""
+
+
+def test_garbage_that_parses_python_does_not_end_the_session(tmp_path: Path) -> None:
+    code, output = run(tmp_path, PARSES_WHEN_COLLECTED)
+    assert "INTERNALERROR" not in output
+    assert code == 1
+    assert "assert 1 == 2" in output
+    assert "1 failed, 1 passed" in output
+
+
 PROCESSES = """
 import gc, subprocess, sys
 
