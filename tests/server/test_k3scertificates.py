@@ -46,6 +46,7 @@ from mooring.server.endpoints.supervisor.nodepasswords import (
 from mooring.server.transport.tlsconnection import TlsConnection
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
+from mooring.trust.k3s import nodepassword
 from mooring.trust.k3s.nodepassword import hash_password, new_secret
 from tests.server.test_unreadable import damage
 from tests.support.loops import until
@@ -61,6 +62,11 @@ HERE = "198.51.100.7"
 SERVING, CLIENT = "/v1-k3s/serving-kubelet.crt", "/v1-k3s/client-kubelet.crt"
 PROXY, CONTROLLER = "/v1-k3s/client-kube-proxy.crt", "/v1-k3s/client-k3s-controller.crt"
 Case = Callable[[Server], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def _cheap_scrypt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodepassword, "LN", 4)
 
 
 def der_of(key: PrivateKey = KEY) -> bytes:
@@ -451,7 +457,7 @@ async def test_the_first_password_of_a_name_is_the_one_that_counts(server: Serve
     assert (secret["immutable"], list(secret["data"])) == (True, ["hash"])
     line = base64.b64decode(secret["data"]["hash"]).decode()
     assert line.startswith("$1:")
-    assert ":15:8:1:" in line
+    assert f":{nodepassword.LN}:8:1:" in line
     assert (await post(server, CLIENT)).status == 200
     wrong = await post(server, CLIENT, node=of_node(password=OTHER_PASSWORD))
     assert wrong.status == 403

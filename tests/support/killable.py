@@ -7,6 +7,7 @@ processes started here are killed; readiness is polled at /readyz.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import secrets
@@ -23,6 +24,7 @@ from mooring.client.cluster import ClusterClient, connect
 from mooring.client.http.requests import fetch
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import Clock, SystemClock
+from mooring.errors import NotFoundError
 from mooring.plane.process.processidentity import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.storage.contract import StoredChange
@@ -188,12 +190,16 @@ async def controllers_lease(client: ClusterClient) -> Obj:
 
 
 async def lease_held_by(client: ClusterClient, identity: str) -> Obj:
-    """Wait until that process holds the Lease. Return the Lease."""
+    """Wait until that process holds the Lease, which the first leader makes. Return the Lease."""
     deadline = time.monotonic() + READY_SECONDS
-    while (spec := await controllers_lease(client))["holderIdentity"] != identity:
+    while True:
+        spec: Obj = {}
+        with contextlib.suppress(NotFoundError):
+            spec = await controllers_lease(client)
+        if spec.get("holderIdentity") == identity:
+            return spec
         assert time.monotonic() < deadline, spec
         await asyncio.sleep(0.02)
-    return spec
 
 
 def check_takeover(before: Obj, able: datetime, after: Obj) -> None:
