@@ -21,7 +21,7 @@ from mooring.trust.kubeconfig.model import (
     KubeconfigError,
     KubeconfigUser,
 )
-from mooring.trust.kubeconfig.text import format_kubeconfig, kubeconfig_object, parse_kubeconfig
+from mooring.trust.kubeconfig.text import dump_object, format_kubeconfig, kubeconfig_object, parse_kubeconfig
 
 FULL_TEXT = """\
 apiVersion: v1
@@ -416,6 +416,23 @@ CONFIGS = st.builds(
 def test_reading_what_was_written_gives_the_same_kubeconfig(config: Kubeconfig) -> None:
     assert parse_kubeconfig(format_kubeconfig(config)) == config
     assert parse_kubeconfig(json.dumps(kubeconfig_object(config), ensure_ascii=False)) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        pytest.param("\u00e9 \u4e2d", "\u00e9 \u4e2d", id="letters"),
+        pytest.param("\U0001f600", r'"\U0001F600"', id="what Go escapes too: four bytes of UTF-8"),
+        pytest.param("a " * 200 + "a", "a " * 200 + "a", id="a long line, which is not folded"),
+    ],
+)
+def test_characters_are_written_as_by_gos_library(text: str, written: str) -> None:
+    assert dump_object({"name": text}) == f"name: {written}\n"
+
+
+def test_half_a_character_is_not_written() -> None:
+    with pytest.raises(KubeconfigError, match="half a character"):
+        dump_object({"name": "a\udc80"})
 
 
 @given(st.text() | st.binary())

@@ -207,11 +207,11 @@ class NodeState:
         taken = {first.name, *(one.name for one in rest)}
         named = (replace(one, name=address_of(one.server), extensions=()) for one in listed)
         further = (one for one in named if one.name not in taken)
-        text = format_kubeconfig(replace(config, clusters=(first, *further, *rest))).encode()
-        with suppress(ConfigError):
-            if read_limited(self.kubeconfig) == text:
-                return False
         try:
+            text = format_kubeconfig(replace(config, clusters=(first, *further, *rest))).encode()
+            with suppress(ConfigError):
+                if read_limited(self.kubeconfig) == text:
+                    return False
             validate_kubeconfig(parse_kubeconfig(text))
         except KubeconfigError as error:
             raise ConfigError(f"{self.kubeconfig} is not written, as it could not be read again: {error}") from None

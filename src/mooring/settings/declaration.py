@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack, overload
 
 from mooring.errors import ConfigError
@@ -132,6 +133,7 @@ class Settings:
     """Name of the subject in the reference page."""
 
     @classmethod
+    @cache
     def declared(cls) -> tuple[Setting, ...]:
         """Return the declarations, in order."""
         return tuple(

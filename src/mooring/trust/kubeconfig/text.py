@@ -39,6 +39,8 @@ MAX_BYTES = 1 << 20
 _WAY_OUT = "; `kubectl config view --raw --flatten` writes it plainly"
 MAX_DEPTH = 64
 """Levels of nesting: the format has 6; the rest is for extensions."""
+UNLIMITED = -1
+"""Width of lines: none is folded."""
 T = TypeVar("T")
 
 
@@ -274,7 +276,7 @@ def _user_object(user: KubeconfigUser) -> Obj:
     return _present(fields)
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.CSafeDumper):
     """Writes every occurrence in full: no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -286,7 +288,7 @@ def _style(text: str) -> str | None:
     return '"' if text == "" else None if isinstance(resolve_scalar(text), str) else "'"
 
 
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, _style(text))
 
 
@@ -294,11 +296,14 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def format_kubeconfig(config: Kubeconfig) -> str:
-    """Return the kubeconfig as YAML in the layout of kubectl and kubeadm."""
+    """Return the kubeconfig as YAML in the layout of kubectl and kubeadm. Raises KubeconfigError for half a character."""
     return dump_object(kubeconfig_object(config))
 
 
 def dump_object(top: Obj) -> str:
-    """Return a kubeconfig that is a JSON object as YAML in the layout of kubectl and kubeadm."""
-    text: str = yaml.dump(top, Dumper=_Dumper, allow_unicode=True, width=float("inf"), sort_keys=True)
+    """Return a kubeconfig that is a JSON object as YAML in the layout of kubectl and kubeadm. Raises KubeconfigError."""
+    try:
+        text: str = yaml.dump(top, Dumper=_Dumper, allow_unicode=True, width=UNLIMITED, sort_keys=True)
+    except UnicodeEncodeError:
+        raise KubeconfigError("a text holds a surrogate, which is half a character and cannot be written") from None
     return text
