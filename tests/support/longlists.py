@@ -13,7 +13,6 @@ from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Scalar, Typ
 from tests.support.work import Word
 
 Place = tuple[str | int, ...]
-Vary = Callable[[int], tuple[int, int]]
 
 MAX_LEVELS = 3
 """Levels of optional fields inside an item: rules look no deeper."""
@@ -63,27 +62,42 @@ def _long(schema: Type, numbers: range, is_same: bool) -> Any:
     if schema is Scalar.STRING_LIST:
         schema = ListOf(Scalar.STRING)
     if isinstance(schema, ListOf):
-        return [value(schema.item, 0 if is_same else number, 1) for number in numbers]
-    item = schema.value if isinstance(schema, MapOf) else Scalar.RAW
-    return {Word(f"k{number}"): value(item, 0 if is_same else number, 1) for number in numbers}
+        item = _maker(schema.item, 1)
+        return [item(0 if is_same else number) for number in numbers]
+    item = _maker(schema.value if isinstance(schema, MapOf) else Scalar.RAW, 1)
+    return {Word(f"k{number}"): item(0 if is_same else number) for number in numbers}
 
 
 def value(schema: Type, number: int, level: int) -> Any:
     """Return a small value of `schema`; different for different numbers, where the type has enough values."""
+    return _maker(schema, level)(number)
+
+
+def _maker(schema: Type, level: int) -> Callable[[int], Any]:
+    """Return what makes values of `schema`. It reads the schema once: a list of thousands of items is made from it."""
     if isinstance(schema, Message):
-        fields = (field for field in schema.fields if field.required or level < MAX_LEVELS)
-        return {field.name: value(field.type, number, level + 1) for field in fields}
+        fields = [
+            (field.name, _maker(field.type, level + 1))
+            for field in schema.fields
+            if field.required or level < MAX_LEVELS
+        ]
+        return lambda number: {name: make(number) for name, make in fields}
     if isinstance(schema, ListOf):
-        return [value(schema.item, number, level + 1)]
+        item = _maker(schema.item, level + 1)
+        return lambda number: [item(number)]
     if isinstance(schema, MapOf):
-        return {Word(f"k{number}"): value(schema.value, number, level + 1)}
+        of_key = _maker(schema.value, level + 1)
+        return lambda number: {Word(f"k{number}"): of_key(number)}
     if schema is Scalar.STRING_LIST:
-        return [Word(f"a{number}")]
+        return lambda number: [Word(f"a{number}")]
     if schema in _OPEN:
-        return {Word(f"f:a{number}"): {}}
+        return lambda number: {Word(f"f:a{number}"): {}}
     if schema in (Scalar.INT32, Scalar.INT64, Scalar.INT_OR_STRING):
-        return number + 1
-    return Word(f"a{number}") if schema is Scalar.STRING else _SCALARS[schema]
+        return lambda number: number + 1
+    if schema is Scalar.STRING:
+        return lambda number: Word(f"a{number}")
+    same = _SCALARS[schema]
+    return lambda number: same
 
 
 def named(obj: Obj, kind: str, api_version: str) -> Obj:
