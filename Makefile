@@ -16,7 +16,7 @@ ORDER := $(if $(filter-out 0 false,$(CI)),--randomly-seed=1,)
 # tracing takes a third longer, so that it is left to continuous integration and to `make coverage`
 GATE := $(if $(filter-out 0 false,$(CI)),--cov --cov-branch --cov-report= --pure-coverage,)
 
-.PHONY: help setup demo test test-all faults test-changed steady replay coverage check bench up lock format clean
+.PHONY: help setup demo test test-all test-long faults test-changed steady replay coverage check bench up lock format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -48,6 +48,9 @@ test-all: setup ## run the rest: scenarios, real clients, faults and crashes
 
 faults: setup ## run 300 seeds of failing file operations; MOORING_FAULT_SEEDS=1000-2000 chooses others
 	MOORING_FAULT_SEEDS="$${MOORING_FAULT_SEEDS:-0-299}" $(BIN)/python -m pytest -n auto --dist worksteal -m faults $(ARGS)
+
+test-long: setup faults ## run what takes longest: those seeds, and 2 000 examples of each property
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n auto --dist worksteal --timeout 3600 -m hypothesis $(ARGS)
 
 test-changed: setup ## run the tests of the rooms that the working tree touches
 	$(BIN)/python -m tests.changed $(ARGS)

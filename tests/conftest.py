@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = [
     "tests.support.liveserver",
     "tests.purecoverage",
+    #    "tests.sharedrewriting",
     "tests.leftovers",
     "tests.secondtries",
     "tests.report",

@@ -1,0 +1,40 @@
+"""Rewriting the assertions of test files once in a fresh clone, and not once in each worker, in the pytest session.
+
+Rules kept here:
+* pytest compiles each test file with its assertions rewritten: 14 s of a processor for all. Workers of pytest-xdist that collect at
+  the same time would each do it. So each imports its share of the files first, and finds the others' byte code when it collects.
+* What cannot be imported is left to the collection, which says why. Runs of named files import nothing first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def share(files: Sequence[Path], worker: int, workers: int) -> Sequence[Path]:
+    """Return every file that one of so many workers imports first."""
+    return files[worker::workers]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    config = session.config
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    if not worker or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    files = [
+        path
+        for path in sorted(ROOT.glob("tests/**/test_*.py"))
+        if not config.hook.pytest_ignore_collect(collection_path=path, config=config)
+    ]
+    for path in share(files, int(worker["workerid"].removeprefix("gw")), worker["workercount"]):
+        with contextlib.suppress(Exception):
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))

@@ -1,0 +1,50 @@
+"""`make test` and `make test-all` together read every file of tests, and none of them twice."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.conftest import pytest_ignore_collect
+from tests.sharedrewriting import share
+
+ROOT = Path(__file__).parents[1]
+FILES = frozenset(ROOT.glob("tests/**/test_*.py"))
+
+
+def read_with(expression: str) -> frozenset[Path]:
+    """Return the files that a run with `-m expression` reads."""
+    config: Any = SimpleNamespace(option=SimpleNamespace(markexpr=expression))
+    return frozenset(path for path in FILES if not pytest_ignore_collect(path, config))
+
+
+def test_every_file_is_read_by_one_of_the_two_runs() -> None:
+    runs = re.findall(r'-m ("not scenario"|scenario) ', (ROOT / "Makefile").read_text())
+    assert sorted(runs) == ['"not scenario"', "scenario"]
+    first, second = (read_with(run.strip('"')) for run in runs)
+    assert first | second == FILES
+    assert not first & second
+    assert len(FILES) > len(first) > 100
+    assert len(second) > 100
+
+
+@pytest.mark.parametrize("expression", ["", "live", "hypothesis", "not client", "scenario and not client"])
+def test_a_run_with_other_marks_reads_all(expression: str) -> None:
+    assert read_with(expression) == FILES
+
+
+def test_no_test_is_a_scenario_by_its_own_mark() -> None:
+    """Neither run would have it: the one does not read its file, the other leaves out its mark."""
+    marked = re.compile(r"^\s*(@|pytestmark\b.*)pytest\.mark\.scenario\b", re.MULTILINE)
+    assert [path.name for path in read_with("not scenario") if marked.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize("workers", [1, 3, 4, 2000])
+def test_workers_share_all_files_to_rewrite(workers: int) -> None:
+    files = sorted(FILES)
+    shares = [share(files, worker, workers) for worker in range(workers)]
+    assert sorted(path for one in shares for path in one) == files
