@@ -33,6 +33,7 @@ from typing import Any
 from urllib.parse import quote
 
 from mooring.errors import StorageError
+from mooring.storage.sqlite.openfiles import is_used
 from mooring.storage.sqlite.record import checksum
 from mooring.storage.sqlite.turn import Turn
 
@@ -154,24 +155,11 @@ def check_log(path: Path) -> None:
             if not stat.S_ISREG(file.stat().st_mode):
                 raise StorageError(f"{file} is not a regular file; move it away")
     # The log is looked at twice: another process may open the file in between.
-    if not os.path.lexists(log) and _is_locked(index) and not os.path.lexists(log):
+    if not os.path.lexists(log) and is_used(index) and not os.path.lexists(log):
         raise StorageError(
             f"{log} is missing beside {index}, and writes that were acknowledged may be in it: put it back; if it is lost, stop"
             f" the server, which may save them, and else restore a snapshot, or move {index.name} away to go on without them"
         )
-
-
-def _is_locked(path: Path) -> bool:
-    """Return whether a process has a lock on a file. Nothing is opened: closing it would drop locks of this process."""
-    try:
-        inode = str(path.stat().st_ino)
-    except FileNotFoundError:
-        return False
-    try:
-        locks = Path("/proc/locks").read_text()
-    except OSError:
-        return True  # what cannot be read is no
-    return any(line.split()[-3].rpartition(":")[2] == inode for line in locks.splitlines() if line.count(":") > 2)
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:

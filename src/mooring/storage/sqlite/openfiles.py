@@ -9,12 +9,17 @@ Rules kept here:
   start. A database that was moved, with a link to it in its place, is one whose log stays behind.
 * The shared memory is opened once for each file, and stays open: closing any descriptor of a file drops the locks that SQLite
   has on it (POSIX advisory locks). The database is not opened at all.
+* The kernel is asked for the locks on one file. /proc/locks is not of one moment: it is read 4 KiB at a time, and leaves out locks
+  while others end, and always those of processes in another PID namespace.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import struct
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +30,10 @@ _COPIED = struct.Struct("=I")
 _LOG_HEADER, _FRAME_HEADER = 32, 24
 _SMALLEST, _LARGEST = 1, 65536
 """A page size of 64 KiB is stored as 1."""
+
+_LOCK = struct.Struct("hhqqi")
+"""`struct flock` of Linux: type, origin, start, length and process."""
+_WHOLE_FILE = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 _descriptors: dict[tuple[int, int], int] = {}
 """Descriptors of shared memory by device and inode."""
@@ -138,3 +147,31 @@ def close_deleted() -> None:
         if not os.fstat(descriptor).st_nlink:
             del _descriptors[identity]
             os.close(descriptor)
+
+
+def is_used(shared: Path) -> bool:
+    """Return whether this process or another uses shared memory, on which each connection of SQLite has a lock.
+
+    True where that cannot be found out.
+    """
+    if not sys.platform.startswith("linux"):
+        return True
+    try:
+        descriptor = _open_once(shared)
+        identity = _identity(os.fstat(descriptor))
+        found: bytes = fcntl.fcntl(descriptor, fcntl.F_GETLK, _WHOLE_FILE)
+        return _LOCK.unpack(found)[0] != fcntl.F_UNLCK or identity in _open_here(besides=descriptor)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _open_here(*, besides: int) -> set[tuple[int, int]]:
+    """Return what else this process has open. The kernel does not report its own locks to it."""
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        if int(entry.name) != besides:
+            with contextlib.suppress(OSError):  # the descriptor that lists, and those of other threads
+                found.add(_identity(os.fstat(int(entry.name))))
+    return found
