@@ -426,7 +426,7 @@ def test_patches_merge_containers_by_name() -> None:
     }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(objects(POD.resource.schema))
 def test_every_pod_survives_json_and_protobuf(obj: Obj) -> None:
     again = copy.deepcopy(obj)

@@ -11,7 +11,7 @@ import copy
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.limits import MAX_VALUES
@@ -350,7 +350,6 @@ def test_watch_frames_carry_a_whole_body() -> None:
 
 
 @given(objects(EXAMPLE))
-@settings(deadline=None, max_examples=100)
 def test_every_object_survives_protobuf(obj: Obj) -> None:
     before = copy.deepcopy(obj)
     assert decode_message(encode_message(obj, EXAMPLE), EXAMPLE) == obj
@@ -358,7 +357,6 @@ def test_every_object_survives_protobuf(obj: Obj) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=100)
 def test_every_object_of_every_schema_survives_protobuf(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     obj = data.draw(objects(schema))
@@ -366,7 +364,6 @@ def test_every_object_of_every_schema_survives_protobuf(data: st.DataObject) -> 
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=300)
 def test_damaged_bytes_are_read_or_refused(data: st.DataObject) -> None:
     wire = bytearray(encode_message(data.draw(objects(EXAMPLE)), EXAMPLE))
     if wire:
@@ -377,7 +374,6 @@ def test_damaged_bytes_are_read_or_refused(data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=80))
-@settings(deadline=None, max_examples=300)
 def test_junk_is_read_or_refused(data: bytes) -> None:
     for read in (
         lambda: decode_message(data, EXAMPLE),

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.codec.protobuf.encode import encode_message
@@ -158,7 +158,6 @@ def _with_moments(value: Any, kind: Type) -> Any:
 
 
 @given(objects(EXAMPLE))
-@settings(max_examples=100, deadline=None)
 def test_the_runtime_reads_what_we_write_and_we_read_what_it_writes(obj: Obj) -> None:
     message = RUNTIME()
     message.ParseFromString(encode_message(obj, EXAMPLE))

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.json import decode_json, duplicate_keys, encode_json, indent_json
@@ -358,7 +358,6 @@ def test_pretty_is_indented_and_ends_in_a_newline() -> None:
 
 
 @given(objects(EXAMPLE))
-@settings(deadline=None, max_examples=50)
 def test_what_is_written_is_read_again(obj: Obj) -> None:
     whole = {"kind": "Example", "apiVersion": "v1", "metadata": {}} | obj
     assert _decode(encode_json(whole)) == DecodedBody(whole)
@@ -376,7 +375,6 @@ def _reference_duplicates(body: bytes) -> bool:
 
 
 @given(st.binary(max_size=60) | st.text('{}[]:,"ab\\u019e.- \n\t\x01', max_size=60).map(str.encode))
-@settings(deadline=None, max_examples=500)
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     try:
         value, duplicates = decode_json(body), duplicate_keys(body)

@@ -9,7 +9,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.limits import MAX_DEPTH, depth_exceeds
@@ -296,7 +296,6 @@ def test_zeros_are_fresh() -> None:
 
 
 @given(objects(EXAMPLE))
-@settings(deadline=None, max_examples=50)
 def test_a_value_in_normal_form_stays(obj: Obj) -> None:
     before = copy.deepcopy(obj)
     assert unmarshal(obj, EXAMPLE) == []
@@ -313,7 +312,6 @@ _junk = st.recursive(
 
 
 @given(_junk)
-@settings(deadline=None, max_examples=200)
 def test_junk_fits_or_is_a_bad_request_and_fitting_twice_changes_nothing(obj: Any) -> None:
     try:
         unmarshal(obj, EXAMPLE)

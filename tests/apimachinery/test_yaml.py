@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.apimachinery.codec import yaml as yamltext
@@ -156,7 +156,6 @@ def test_writing_sorts_keys_and_repeats_rather_than_aliases() -> None:
 
 
 @given(objects(EXAMPLE))
-@settings(deadline=None, max_examples=50)
 def test_what_is_written_is_read_again(obj: Obj) -> None:
     for name in ("ratio", "ratios"):  # YAML writers and readers disagree about 1e+16; Kubernetes has no such fields
         obj.pop(name, None)
@@ -164,7 +163,6 @@ def test_what_is_written_is_read_again(obj: Obj) -> None:
 
 
 @given(st.text(max_size=80) | st.text("[]{}:,-&*!|>'\"? \nab1", max_size=80))
-@settings(deadline=None, max_examples=300)
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(BadRequestError):
         decode_yaml(text)

@@ -159,7 +159,7 @@ ROWS: tuple[Promise, ...] = (
             {
                 Door.KUBEADM: Proof("tests/crash/test_kill_joiner.py::test_killed_between_any_two_changes_of_its_disk"),
                 Door.K3S: Proof(
-                    "tests/agent/k3s/test_kill.py::test_a_pair_is_replaced_whole_wherever_the_process_dies"
+                    "tests/agent/k3s/test_kill_live.py::test_a_pair_is_replaced_whole_wherever_the_process_dies"
                 ),
                 Door.RENEWAL: Proof(
                     "tests/scenarios/test_renewal.py::"

@@ -6,7 +6,7 @@ from tests.promises.columns import ITS_OWN, Documented, Door, Moment, Never, Pro
 
 _FAULTS = "tests/faults/test_several_processes.py::"
 _DISK = "tests/crash/test_disk_faults.py::"
-_DISK_ERRORS = "tests/storage/test_sqlite_disk_errors.py::"
+_DISK_ERRORS = "tests/storage/test_sqlite_disk_errors_live.py::"
 _CHECKSUMS = "tests/storage/test_sqlite_checksums.py::"
 _LEVEL = "tests/storage/test_conformance_formatlevel.py::"
 _KEYS = "tests/plane/sharedkeys/test_keysmadeonce.py::"
@@ -86,7 +86,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/registry/test_claims.py::test_two_servers_asked_for_the_same_at_once_grant_it_once"
                 ),
                 Door.OTHER_WORKER: Proof(
-                    "tests/storage/test_processes.py::test_compare_and_swap_holds_across_processes"
+                    "tests/storage/test_processes_live.py::test_compare_and_swap_holds_across_processes"
                 ),
                 Door.REVIEW: Never("A review is never stored."),
                 Door.ELSEWHERE: Proof(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.json import deep_copy
@@ -125,7 +125,6 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(steps)
 def test_any_history_leaves_what_a_dictionary_would_have_and_watchers_can_rebuild_it(
     history: Sequence[tuple[str, str, int, int]],

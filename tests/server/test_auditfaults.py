@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.server.audit import logfile
@@ -494,7 +494,6 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(steps=st.lists(STEPS, max_size=40), workers=st.integers(0, 2))
 def test_every_record_is_in_one_file_once_or_counted(
     tmp_path_factory: pytest.TempPathFactory, steps: list[Any], workers: int

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.server.audit import logfile, truncate
@@ -98,7 +98,6 @@ maps = st.dictionaries(texts, st.lists(texts, max_size=20), max_size=40)
 users = st.fixed_dictionaries({"username": texts, "uid": texts, "groups": st.lists(texts, max_size=40), "extra": maps})
 
 
-@settings(max_examples=30)
 @given(
     fields=st.fixed_dictionaries(
         {

@@ -327,7 +327,7 @@ async def test_who_guesses_beyond_the_budget_costs_no_scrypt_and_nobody_else_is_
 # -- attacks -----------------------------------------------------------------------------------------------------------
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.lists(
         st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF), max_size=60)

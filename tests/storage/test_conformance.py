@@ -1,8 +1,8 @@
 """One suite for every driver: each numbered rule of `mooring.storage.contract`, as sentences; here writes, reads, life.
 
 Watches and compaction are in `test_conformance_watch.py`. What only an engine with a file can show (durability, several processes,
-broken disks) is in `test_crash.py`, `test_processes.py` and `test_sqlite_faults.py`; that any sequence of calls agrees with the
-reference driver is in `test_agreement.py`.
+broken disks) is in `test_crash_live.py`, `test_processes_live.py` and `test_sqlite_faults.py`; that any sequence of calls agrees
+with the reference driver is in `test_agreement.py`.
 """
 
 from __future__ import annotations

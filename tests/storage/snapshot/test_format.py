@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.storage.contract import Entry
@@ -73,7 +73,6 @@ def test_the_digest_is_that_of_every_byte_before_it() -> None:
     st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.binary(max_size=50), max_size=20),
     st.booleans(),
 )
-@settings(max_examples=50, deadline=None)
 def test_any_entries_are_kept(values: dict[str, bytes], compressed: bool) -> None:
     entries = tuple(Entry(key, values[key], 5, 4) for key in sorted(values))
     frames = (entries,) if entries else ()
