@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.orders import shared
 from tests.support import liveserver
+from tests.support.liveserver import LiveServer
 
 ROOT = Path(__file__).parents[1]
 TESTS = """
@@ -103,3 +105,21 @@ def test_a_test_that_runs_again_gets_a_server_that_it_has_not_used(
     assert len({first, again, third}) == 3
     assert [servers.of("b", "") for _ in range(2)] == [first, again]
     assert servers.of("a", "a file with servers of its own") not in (first, again, third)
+
+
+def test_the_servers_of_a_file_are_stopped_when_another_file_with_its_own_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    stopped: list[LiveServer] = []
+    no_process: Any = None
+    monkeypatch.setattr(liveserver, "start_server", lambda directory: LiveServer(directory, 0, no_process))
+    monkeypatch.setattr(LiveServer, "stop", lambda server: stopped.append(server))
+    servers = liveserver.SharedServers(tmp_path_factory)
+    everybodys = servers.of("a", "")
+    own = [servers.of("a", "one file") for _ in range(2)]
+    assert stopped == []
+    another = servers.of("b", "another file")
+    assert stopped == own
+    assert servers.of("b", "") is everybodys
+    servers.stop()
+    assert stopped == [*own, everybodys, another]
