@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = [
     "tests.support.liveserver",
     "tests.purecoverage",
-    #    "tests.sharedrewriting",
+    "tests.sharedrewriting",
     "tests.leftovers",
     "tests.secondtries",
     "tests.report",

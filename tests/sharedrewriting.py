@@ -28,7 +28,7 @@ def share(files: Sequence[Path], worker: int, workers: int) -> Sequence[Path]:
 def pytest_collection(session: pytest.Session) -> None:
     config = session.config
     worker: dict[str, Any] = getattr(config, "workerinput", {})
-    if not worker or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+    if not worker or [Path(name).resolve() for name in config.args] != [ROOT / "tests"]:
         return
     files = [
         path
