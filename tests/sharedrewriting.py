@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,20 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+UNREADY = (Exception, pytest.fail.Exception, pytest.skip.Exception)
+"""Ends of an import: a mark that the folder's conftest.py adds is unknown yet, and a file may skip itself."""
+
+
 def share(files: Sequence[Path], worker: int, workers: int) -> Sequence[Path]:
     """Return every file that one of so many workers imports first."""
     return files[worker::workers]
+
+
+def compile_all(modules: Iterable[str]) -> None:
+    """Import modules, which writes their byte code first; leave alone what cannot be imported."""
+    for name in modules:
+        with contextlib.suppress(*UNREADY):
+            importlib.import_module(name)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -35,6 +46,5 @@ def pytest_collection(session: pytest.Session) -> None:
         for path in sorted(ROOT.glob("tests/**/test_*.py"))
         if not config.hook.pytest_ignore_collect(collection_path=path, config=config)
     ]
-    for path in share(files, int(worker["workerid"].removeprefix("gw")), worker["workercount"]):
-        with contextlib.suppress(Exception):
-            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    mine = share(files, int(worker["workerid"].removeprefix("gw")), worker["workercount"])
+    compile_all(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in mine)

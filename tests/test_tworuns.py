@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import pytest_ignore_collect
-from tests.sharedrewriting import share
+from tests.sharedrewriting import compile_all, share
 
 ROOT = Path(__file__).parents[1]
 FILES = frozenset(ROOT.glob("tests/**/test_*.py"))
@@ -48,3 +49,20 @@ def test_workers_share_all_files_to_rewrite(workers: int) -> None:
     files = sorted(FILES)
     shares = [share(files, worker, workers) for worker in range(workers)]
     assert sorted(path for one in shares for path in one) == files
+
+
+def test_a_file_that_cannot_be_imported_yet_is_left_to_the_collection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "unready_mark": "import pytest; pytest.mark.of_the_folder",
+        "unready_skip": "import pytest; pytest.skip('no program', allow_module_level=True)",
+        "unready_text": "an error of syntax",
+        "ready": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    compile_all(texts)
+    assert sys.modules.keys() & texts.keys() == {"ready"}
+    del sys.modules["ready"]
