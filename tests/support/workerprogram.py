@@ -23,7 +23,7 @@ from mooring.plane.workers.line import Line
 from mooring.plane.workers.parent import Body, Limits, WorkersParent
 
 LIMITS = Limits(start=1.0, drain=1.0, stable=60.0, first_pause=0.01, last_pause=0.04)
-LOOK_SECONDS, HUNG_LOOKS = 0.05, 3
+LOOK_SECONDS, HUNG_LOOKS = 0.05, 40
 
 
 def say(text: str) -> None:
