@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # the first Python in PATH that is new enough; make PYTHON=… chooses another. A variable of the environment does not: others use that name
 ifeq ($(findstring command,$(origin PYTHON)),)
-PYTHON = $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do "$$python" -c \
+PYTHON = $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do env -u PYTHONHOME "$$python" -c \
 	'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 endif
 VENV   := .venv
@@ -11,6 +11,8 @@ STAMP  := $(VENV)/.ready
 DATA   ?= data
 # the suite starts hundreds of interpreters, and without byte code each would compile Mooring again
 unexport PYTHONDONTWRITEBYTECODE
+# modules and settings of another Python
+unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONUSERBASE PYTHONIOENCODING
 # in continuous integration the order of tests is the same in each run, so that a failure comes from the change
 ORDER := $(if $(filter-out 0 false,$(CI)),--randomly-seed=1,)
 # tracing takes a third longer, so that it is left to continuous integration and to `make coverage`
@@ -38,7 +40,7 @@ demo: setup ## run a server, create a token, join three machines: every step wit
 	@$(BIN)/python -m tests.demo
 
 up: setup ## run a server: state in ./data, admin kubeconfig at ./data/admin.conf
-	@$(BIN)/mooring up --data-dir $(DATA)
+	@$(BIN)/mooring up --data-dir "$(DATA)"
 
 test: setup ## run the tests of a change; ARGS="-k rbac" runs some; CI=true adds the coverage gate of the pure rooms
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m "not scenario" $(GATE) $(ARGS)

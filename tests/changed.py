@@ -4,7 +4,8 @@ Contract:
 * What counts as changed is what differs from HEAD, and what git does not track yet.
 * For a module of Mooring these are the tests in the folder of its room, and every test that imports the module, or a module of the
   same room that reaches it by imports. For a module below tests/ these are the tests that import it, or have its dotted name in a
-  string, and itself; for a conftest.py those of its folder, too. For any other file these are the tests at the top of tests/. An
+  string, and itself; for a conftest.py those of its folder, too. For any other file these are the tests at the top of tests/, and
+  for one below src/ those of its room. An
   example, a data vector or another file below tests/ adds the tests that name it, or, where none does, its folder.
 * Scenarios run only when their own file changed. `make test` and `make test-all` run everything.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -31,11 +33,12 @@ SESSION = frozenset(
         "budgets",
         "leftovers",
         "longestfirst",
+        "orders",
         "purecoverage",
         "replay",
         "report",
-        "rows",
         "secondtries",
+        "sharedrewriting",
     )
 )
 """Plugins of every session, which no test imports."""
@@ -121,6 +124,8 @@ def affected(changed: Iterable[Path], texts: dict[Path, str], graph: grimp.Impor
                 wanted |= {test for test in tests if test.is_relative_to(path.parent)}
         else:
             wanted |= {test for test in tests if len(test.parts) == 2}
+            if path.is_relative_to(SOURCE):
+                wanted |= {test for test in tests if test.parts[:2] == ("tests", room_of(module_of(path)))}
             if path.parts[0] in {"tests", "examples"}:
                 modules |= {module_of(path), *map(module_of, naming(path, texts))}
                 wanted |= naming(path, texts)
@@ -138,15 +143,17 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def main() -> int:
+    if shutil.which("git") is None:
+        sys.stderr.write("error: git is not installed, and says what changed: run make test\n")
+        return 2
     try:
         changed = changed_files()
         texts = {
-            path.relative_to(ROOT): path.read_text(errors="replace") for path in sorted((ROOT / "tests").rglob("*.py"))
+            path.relative_to(ROOT): path.read_text(errors="replace")
+            for path in sorted((ROOT / "tests").rglob("*.py"))
+            if path.is_file()  # an editor's lock is a link that leads nowhere
         }
         files = affected(changed, texts, grimp.build_graph("mooring"))
-    except FileNotFoundError:
-        sys.stderr.write("error: git is not installed, and says what changed: run make test\n")
-        return 2
     except subprocess.CalledProcessError as error:
         sys.stderr.write(f"error: git does not say what changed: {error.stderr.strip().splitlines()[0]}\n")
         return 2

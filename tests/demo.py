@@ -8,6 +8,7 @@ files.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
 import signal
@@ -20,6 +21,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from rich.console import Console
@@ -78,13 +80,17 @@ class Api:
 
     def __init__(self, url: str, ca: Path, pem: Path | None = None) -> None:
         self.url = url
-        self.context = ssl.create_default_context(cafile=str(ca))
+        context = ssl.create_default_context(cafile=str(ca))
         if pem is not None:
-            self.context.load_cert_chain(pem)
+            context.load_cert_chain(pem)
+        # the server is on this machine: a proxy of the environment does not lead there
+        self.opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
 
     def get(self, path: str) -> tuple[int, Any]:
         try:
-            with urllib.request.urlopen(self.url + path, context=self.context) as response:
+            with self.opener.open(self.url + path) as response:
                 body = response.read()
                 code = response.status
         except urllib.error.HTTPError as error:
@@ -226,9 +232,20 @@ def demo(folder: Path) -> None:
             report.append(f"{signature} is gone from cluster-info; the machines that joined stay members")
 
 
+def stop(number: int, _: FrameType | None) -> NoReturn:
+    """End by an exception, which stops the server and removes the files."""
+    raise SystemExit(128 + number)
+
+
 def main() -> None:
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, stop)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a locale without ✓
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mooring-demo-") as folder:
+        tempfile.tempdir = folder  # also of the locks of ports
         demo(Path(folder))
     console.print(
         f"[bold]done[/] in {time.monotonic() - start:.1f} s; nothing is left running, nothing is left on disk"
@@ -236,4 +253,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("interrupted: nothing is left running, nothing is left on disk")

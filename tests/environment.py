@@ -61,7 +61,7 @@ CAUSES = (
     (
         re.compile(
             r"NewConnectionError|ConnectTimeout|NameResolutionError|name resolution|Connection refused|Network is unreachable"
-            r"|ProxyError|ReadTimeout|from versions: none\)"
+            r"|ProxyError|ReadTimeout"
         ),
         "the package registry does not answer: is there a network, and does pip's configuration (index, proxy) lead to it?",
     ),
@@ -72,6 +72,11 @@ CAUSES = (
     (
         re.compile(r"DO NOT MATCH THE HASHES"),
         "a downloaded library has another hash than requirements/dev.lock: do not use this registry",
+    ),
+    (
+        re.compile(r"from versions: none\)"),
+        "the package registry does not answer, or has no build for this system and Python (requirements/dev.lock is for CPython"
+        " 3.11 to 3.14 and glibc): {line}",
     ),
     (
         re.compile(r"No matching distribution found|requires a different Python"),

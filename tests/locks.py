@@ -167,7 +167,9 @@ def check_closed() -> int:
     for line in lines:
         sys.stderr.write(f"{line}\n")
     if lines:
-        sys.stderr.write("run `make lock`, which resolves every lock for each Python\n")
+        sys.stderr.write(
+            "run `make lock ARGS=--keep`, which resolves every lock for each Python and keeps its versions\n"
+        )
     return 1 if lines else 0
 
 
@@ -277,22 +279,32 @@ def main() -> int:
     options = parser.parse_args()
     if options.closed:
         return check_closed()
+    try:
+        return renew(keep=options.keep, check=options.check)
+    except subprocess.CalledProcessError as error:
+        program = " ".join(Path(str(part)).name for part in error.cmd[:4])
+        sys.stderr.write(f"error: {program} … ended with exit code {error.returncode}: what it printed says why\n")
+        return 1
+
+
+def renew(*, keep: bool, check: bool) -> int:
+    """Renew the locks, or with `check` list what that would change. Return the exit code. Raises CalledProcessError."""
     behind = 0
     with tempfile.TemporaryDirectory(prefix="mooring-locks-") as folder:
         resolver = Resolver(Path(folder))
         for lock in LOCKS:
-            text = resolver.lock(lock, upgrade=not options.keep)
+            text = resolver.lock(lock, upgrade=not keep)
             lines = changes(lock.path.read_text() if lock.path.exists() else "", text)
             behind += len(lines)
             for line in lines:
                 sys.stdout.write(f"{lock.path.name}: {line}\n")
-            if not options.check:
+            if not check:
                 closure = resolver.close(lock, text)
                 lock.path.write_text(text)
                 lock.closure.write_text(closure)
-        lines = [] if options.check else resolver.audit(next(lock for lock in LOCKS if lock.name == "dev"))
+        lines = [] if check else resolver.audit(next(lock for lock in LOCKS if lock.name == "dev"))
     sys.stdout.writelines(f"{line}\n" for line in lines)
-    return 1 if options.check and behind else 0
+    return 1 if check and behind else 0
 
 
 if __name__ == "__main__":

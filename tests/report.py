@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pytest
 
 MOST_LINES = 40
+END = {2: "an interruption", 3: "an error of pytest", 4: "a wrong argument", 5: "no test at all"}
+"""Exit codes of pytest without a failed test."""
 
 
 @dataclass
@@ -93,7 +95,8 @@ def lines(stages: list[str], reports: list[Report | None]) -> list[str]:
         details += [f"FAILED {test}: {line}" for test, line in report.failed.items()]
         if report.exit_code and not report.failed:
             details.append(
-                f"FAILED a run whose tests passed ended with exit code {report.exit_code}: what it printed says why"
+                f"FAILED a run in which no test failed ended with {END.get(report.exit_code, 'an error')}"
+                f" (exit code {report.exit_code}): what it printed says why"
             )
     for report in reports:
         if report is None:

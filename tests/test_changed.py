@@ -58,6 +58,10 @@ TOP = "tests/test_docs.py"
         pytest.param("tests/server/test_pipeline.py", {"tests/server/test_pipeline.py"}, id="a test"),
         pytest.param("docs/operate.md", {"tests/test_docs.py"}, id="a page"),
         pytest.param("tests/conftest.py", {"tests/test_docs.py"}, id="a plugin of the session"),
+        pytest.param("tests/sharedrewriting.py", {"tests/test_docs.py"}, id="a plugin of workers"),
+        pytest.param(
+            "src/mooring/authn/fields.txt", {"tests/test_docs.py", "tests/authn/test_table.py"}, id="data of a room"
+        ),
         pytest.param("tests/docs.py", {"tests/test_docs.py"}, id="a module with a test of its name"),
         pytest.param("tests/server/test_gone.py", set[str](), id="a test that was deleted"),
         pytest.param("tests/examples/test_tokens.py", {"tests/examples/test_tokens.py"}, id="a test of an example"),

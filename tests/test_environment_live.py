@@ -250,12 +250,15 @@ def test_a_lock_that_is_not_complete_is_refused(tree: Tree) -> None:
 def test_no_network_is_one_line(tree: Tree) -> None:
     tree.wheel.unlink()
     done = tree.make(tree.python, PIP_NO_INDEX="0", PIP_INDEX_URL="http://127.0.0.1:9/", PIP_RETRIES="0")
-    assert error(done).startswith("error: the package registry does not answer: is there a network")
+    assert error(done).startswith("error: the package registry does not answer, or has no build")
 
 
 def test_a_python_without_ensurepip_is_one_line(tree: Tree, tmp_path: Path) -> None:
     (tmp_path / "ensurepip.py").write_text("raise ImportError\n")
-    done = tree.make(tree.python, PYTHONPATH=str(tmp_path))
+    without = tmp_path / "python"
+    without.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    without.chmod(0o755)
+    done = tree.make(f"PYTHON={without}")
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert error(done) == (
         f"error: Python {version} has no module ensurepip: install it (Debian, Ubuntu: apt install python{version}-venv)"
@@ -406,6 +409,13 @@ def test_only_settings_of_the_network_count(listed: str, variables: dict[str, st
             "ERROR: No matching distribution found for x==1\n",
             "the registry has no fitting version: No matching distribution found for x==1",
             id="an old mirror",
+        ),
+        pytest.param(
+            "ERROR: Could not find a version that satisfies x==1 (from versions: none)\n"
+            "ERROR: No matching distribution found for x==1\n",
+            "the package registry does not answer, or has no build for this system and Python (requirements/dev.lock is for CPython"
+            " 3.11 to 3.14 and glibc): No matching distribution found for x==1",
+            id="a Python or system without builds",
         ),
         pytest.param("Collecting x\nERROR: something else\nhint\n", "something else", id="anything else"),
         pytest.param("ERROR: Exception:\nTraceback:\nOops: pip\n", "Oops: pip", id="a fault of pip"),

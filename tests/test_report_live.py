@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.report import MOST_LINES, Report, lines, read, total
+from tests.steady import unsteady
 
 ROOT = Path(__file__).parents[1]
 TESTS = """
@@ -141,7 +144,22 @@ def test_a_second_try_that_never_ends_is_ended(tmp_path: Path) -> None:
 def test_a_run_that_failed_without_a_failed_test_is_a_failure() -> None:
     gate = Report(passed=2, exit_code=1)
     assert total([gate]) == "2 passed, 1 failed, 0 skipped"
-    assert lines([], [gate])[1].startswith("FAILED a run whose tests passed ended with exit code 1")
+    assert lines([], [gate])[1].startswith("FAILED a run in which no test failed ended with an error (exit code 1)")
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        pytest.param(Report(passed=2), False, id="all passed"),
+        pytest.param(Report(passed=2, second_tries={"a": "b"}), True, id="a second try"),
+        pytest.param(Report(passed=2, left_open=1), True, id="something was left open"),
+        pytest.param(Report(exit_code=5), True, id="no test ran"),
+        pytest.param(Report(passed=2, exit_code=3), True, id="pytest failed"),
+        pytest.param(None, True, id="no report"),
+    ],
+)
+def test_what_make_steady_calls_unsteady(report: Report | None, expected: bool) -> None:
+    assert unsteady(report) is expected
 
 
 def test_a_run_that_wrote_half_a_report_is_a_failure(tmp_path: Path) -> None:
