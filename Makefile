@@ -24,6 +24,8 @@ help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 VERSION := import sys; print("%d.%d" % sys.version_info[:2])
+# tests/environment.py says that one is too old, and is itself no syntax of these
+RUNS := import sys; sys.exit(sys.version_info < (3, 8))
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(if $(filter /%,$(VENV)),,$(CURDIR)/)$(VENV) $(shell \
 	test -x $(BIN)/python && $(if $(findstring command,$(origin PYTHON)),"$(PYTHON)",$(BIN)/python) -c '$(VERSION)' 2>/dev/null))
 .PHONY: $(STAMP) # no environment yet, an unfinished one, or one of another folder or Python
@@ -31,7 +33,8 @@ endif
 $(STAMP): requirements/dev.lock pyproject.toml
 	@python="$(PYTHON)"; if [ -z "$$python" ]; then echo "error: no Python 3.11 or newer in PATH: install it \
 	(Debian, Ubuntu: apt install python3 python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1; fi; \
-	"$$python" -c '$(VERSION)' >/dev/null 2>&1 || { echo "error: $$python is not a Python that runs: make PYTHON=/path/to/python3" >&2; exit 1; }; \
+	"$$python" -c '$(RUNS)' >/dev/null 2>&1 || { echo "error: $$python is not a Python that runs, or one before 3.8: make PYTHON=/path/to/python3" \
+	>&2; exit 1; }; \
 	"$$python" tests/environment.py $(VENV)
 
 setup: $(STAMP) ## make .venv with all requirements

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.counts import counted
+
 SECONDS = 5.0
 SCENARIO_SECONDS = 20.0
 ALLOWED: frozenset[str] = frozenset()
@@ -46,7 +48,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
     if not found:
         return
-    terminalreporter.write_sep("=", f"{len(found)} tests took longer than their budget")
+    terminalreporter.write_sep("=", f"{counted(len(found), 'test')} took longer than the budget")
     for seconds, test in found:
         known = "" if test.partition("[")[0] in ALLOWED else "  (not in the list of tests/budgets.py)"
         terminalreporter.write_line(f"{seconds:6.1f} s  {test}{known}")

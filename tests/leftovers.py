@@ -24,6 +24,8 @@ from typing import Any
 
 import pytest
 
+from tests.counts import counted
+
 TASKS = "/proc/self/task"
 DESCRIPTOR = re.compile(r"\bfd=(\d+)")
 PROCESS = re.compile(r"subprocess (\d+) is still running")
@@ -203,6 +205,6 @@ def pytest_testnodedown(node: object) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if found := config.stash[WATCH].found_later:
-        terminalreporter.write_sep("=", f"{len(found)} things were left open by earlier tests")
+        terminalreporter.write_sep("=", f"{counted(len(found), 'thing')} left open by earlier tests")
         for line in sorted(found):
             terminalreporter.write_line(line)

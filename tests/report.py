@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.counts import counted
+
 if TYPE_CHECKING:
     import pytest
 
@@ -102,10 +104,10 @@ def lines(stages: list[str], reports: list[Report | None]) -> list[str]:
         if report is None:
             continue
         if report.second_tries:
-            details.append(f"{len(report.second_tries)} tests needed a second try:")
+            details.append(f"{counted(len(report.second_tries), 'test')} needed a second try:")
             details += [f"  {test}: {line}" for test, line in sorted(report.second_tries.items())]
         if report.left_open:
-            details.append(f"{report.left_open} things were left open by earlier tests")
+            details.append(f"{counted(report.left_open, 'thing')} left open by earlier tests")
     skipped: Counter[str] = sum((Counter(report.skipped) for report in reports if report is not None), Counter())
     details += [f"skipped {count}: {reason}" for reason, count in sorted(skipped.items())]
     room = MOST_LINES - len(head) - 2
@@ -132,9 +134,10 @@ def main() -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     taken = []
-    for line in options.stages.read_text().splitlines() if options.stages.exists() else ():
+    for line in options.stages.read_text(errors="backslashreplace").splitlines() if options.stages.exists() else ():
         seconds, _, name = line.partition(" ")
-        taken.append(f"{int(seconds) // 60:3d}:{int(seconds) % 60:02d}  {name}")
+        known = seconds.isascii() and seconds.isdecimal()  # a full disk leaves half a line
+        taken.append(f"{int(seconds) // 60:3d}:{int(seconds) % 60:02d}  {name}" if known else f"  ?:??  {line}")
     reports = [read(path) for path in options.files]
     if options.ended:
         reports.append(Report(failed={options.ended: "what it printed says why"}))

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.counts import counted
+
 TRIES = 2
 LIVE_SUPPORT = frozenset(
     {
@@ -112,6 +114,6 @@ def first_failures(reports: list[pytest.TestReport]) -> dict[str, str]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if failures := first_failures(terminalreporter.stats.get("rerun", [])):
-        terminalreporter.write_sep("=", f"{len(failures)} tests needed a second try")
+        terminalreporter.write_sep("=", f"{counted(len(failures), 'test')} needed a second try")
         for test, line in sorted(failures.items()):
             terminalreporter.write_line(f"{test}: {line}")

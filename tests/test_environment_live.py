@@ -347,7 +347,19 @@ def test_no_python_that_is_new_enough_is_one_line(tree: Tree, programs: Path, py
 @pytest.mark.parametrize("python", ["/nowhere/python3", "/bin", "/usr/bin/false"])
 def test_a_python_that_does_not_run_is_one_line(tree: Tree, python: str) -> None:
     assert error(tree.make(f"PYTHON={python}")) == (
-        f"error: {python} is not a Python that runs: make PYTHON=/path/to/python3"
+        f"error: {python} is not a Python that runs, or one before 3.8: make PYTHON=/path/to/python3"
+    )
+
+
+def test_a_python_that_cannot_read_the_program_is_one_line(tree: Tree, tmp_path: Path) -> None:
+    python = tmp_path / "python3.6"
+    python.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.version_info = (3, 6)\n"
+        "exec(sys.argv[2]) if sys.argv[1] == '-c' else print('SyntaxError')\n"
+    )
+    python.chmod(0o755)
+    assert error(tree.make(f"PYTHON={python}")) == (
+        f"error: {python} is not a Python that runs, or one before 3.8: make PYTHON=/path/to/python3"
     )
 
 

@@ -79,7 +79,7 @@ def test_a_socket_that_an_earlier_test_held_is_listed_with_that_test(
 ) -> None:
     code, output = run(tmp_path, HELD, *workers, *flags)
     assert code == expected, output
-    assert "1 things were left open by earlier tests" in output
+    assert "1 thing left open by earlier tests" in output
     assert "test_it.py::test_opens: unclosed <socket.socket fd=" in output
     assert "(found during test_it.py::test_after)" in output
     assert "2 passed" in output
@@ -201,7 +201,7 @@ def test_a_process_that_was_not_waited_for_is_of_the_test_that_started_it(tmp_pa
     os.close(read)
     os.close(write)
     assert code == 0, output
-    assert "2 things were left open by earlier tests" in output
+    assert "2 things left open by earlier tests" in output
     assert "test_it.py::test_keeps_a_process: subprocess " in output
     assert "test_it.py::test_leaves_a_process: subprocess " in output
     assert "4 passed" in output

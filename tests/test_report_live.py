@@ -174,8 +174,38 @@ def test_second_tries_and_open_descriptors_are_listed() -> None:
         "2 tests needed a second try:",
         "  a: setup: late",
         "  b: call: late",
-        "2 things were left open by earlier tests",
+        "2 things left open by earlier tests",
     ]
+
+
+def test_one_thing_is_not_many() -> None:
+    report = Report(passed=1, second_tries={"a": "setup: late"}, left_open=1)
+    assert lines([], [report])[1:] == [
+        "1 test needed a second try:",
+        "  a: setup: late",
+        "1 thing left open by earlier tests",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        pytest.param("75 check", "  1:15  check", id="a stage"),
+        pytest.param("che", "  ?:??  che", id="half a line, of a full disk"),
+        pytest.param("\xb2 check", "  ?:??  \\xb2 check", id="not UTF-8"),
+    ],
+)
+def test_a_stage_without_a_time_does_not_hide_the_sum(line: str, shown: str, tmp_path: Path) -> None:
+    (tmp_path / "stages").write_bytes(line.encode("latin-1"))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.report", tmp_path / "stages"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == [shown, "0 passed, 0 failed, 0 skipped"]
 
 
 def test_many_failures_are_cut_so_that_the_stages_and_the_sum_are_among_the_last_lines() -> None:

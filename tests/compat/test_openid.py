@@ -406,7 +406,7 @@ def test_a_changed_file_takes_over_when_it_works_and_not_before(
             assert user_of(server, token)["username"] == "a:jane"
         file.write_text(configuration(good))
         eventually(lambda: user_of(server, token)["username"] == "b:jane", server)
-        assert "authentication configuration is in force: 1 issuers" in server.log
+        eventually(lambda: "authentication configuration is in force: 1 issuers" in server.log, server)
         assert refused(server, short_lived.id_token("jane")) == "", "its issuer is nobody's now"
     finally:
         assert server.stop() == 0

@@ -77,8 +77,8 @@ def node(dynamic: Client) -> str:
     if dynamic.refusal("GET", f"{path}/{NODE}") != 404:
         return NODE
     made = dynamic.create("nodes", "", {"metadata": {"name": NODE}})
-    made["status"] = {"conditions": [_ready(made)]}
-    dynamic.update("nodes", "", made, "status")
+    status = {"conditions": [_ready(made)]}
+    dynamic.retry_update("nodes", "", NODE, lambda node: node.update(status=status), "status")  # a controller taints it
     return NODE
 
 

@@ -57,14 +57,14 @@ def test_should_resign_the_bootstrap_tokens_when_the_cluster_info_config_map_upd
 ) -> None:
     info = client.get("configmaps", "kube-public", "cluster-info")
     original, before = info["data"]["kubeconfig"], info["data"][f"jws-kubeconfig-{signed}"]
-    info["data"]["kubeconfig"] = secrets.token_hex(20)
-    client.update("configmaps", "kube-public", info)
+    # the signer may still be writing, for a token that an earlier test deleted
+    changed = {"kubeconfig": secrets.token_hex(20)}
+    client.retry_update("configmaps", "kube-public", "cluster-info", lambda info: info["data"].update(changed))
     try:
         poll(lambda: signature(client, signed) not in (None, before), "signed again", 120)
     finally:
-        info = client.get("configmaps", "kube-public", "cluster-info")
-        info["data"]["kubeconfig"] = original
-        client.update("configmaps", "kube-public", info)
+        changed = {"kubeconfig": original}
+        client.retry_update("configmaps", "kube-public", "cluster-info", lambda info: info["data"].update(changed))
     client.delete("secrets", SYSTEM, f"bootstrap-token-{signed}")
 
 

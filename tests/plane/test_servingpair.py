@@ -356,6 +356,6 @@ def test_new_connections_see_the_new_pair_and_open_ones_live_on(tmp_path: Path) 
             eventually(lambda: seen() is SECOND)
             old.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert old.recv(1000).startswith(b"HTTP/1.1 200")
-        assert "verifies the certificate of CN=kubernetes: joining machines" in server.log
+        eventually(lambda: "verifies the certificate of CN=kubernetes: joining machines" in server.log)
     finally:
         server.stop()

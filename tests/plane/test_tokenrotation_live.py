@@ -19,6 +19,7 @@ from mooring.client.files import write_atomic
 from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.keys import generate_key, private_key_pem, public_key_pem
 from tests.support.liveserver import LiveServer, start_server
+from tests.support.polling import eventually
 from tests.support.workers import WORKERS, clients_of_workers
 
 SECONDS = 60.0
@@ -118,4 +119,4 @@ def test_no_live_token_is_refused_while_the_key_is_changed(server: LiveServer) -
         }
 
     asyncio.run(rotate())
-    assert "are refused from now on" in server.log
+    eventually(lambda: "are refused from now on" in server.log)
