@@ -6,7 +6,7 @@ Contract:
 * The command prints the times of STAGES (a file of lines `SECONDS NAME`), then what the FILEs say, at most 40 lines in all. A FILE
   that does not exist is a run that ended before its end. The last line is the sum: `N passed, N failed, N skipped`. A run that
   failed although none of its tests did counts as one failure, and so does WHY, a stage in which everything ended.
-* Only the standard library is imported for the command.
+* Only the standard library and `tests.counts` are imported for the command.
 """
 
 from __future__ import annotations

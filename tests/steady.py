@@ -90,7 +90,8 @@ def run(name: str, folder: Path, variables: Mapping[str, str], arguments: list[s
     sys.stdout.flush()
     command = [
         sys.executable, "-m", "pytest", "-n", str(WORKERS), "--dist", "worksteal", f"--randomly-seed={seed}",
-        "--fail-on-leftovers", "--report", str(report), *arguments,
+        "--fail-on-leftovers", "--report", str(report), "-p", "no:tests.budgets",  # which are of a quiet core
+        *arguments,
     ]  # fmt: skip
     subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False)
     return read(report)
