@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from mooring.agent.steps import JoinError
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
+from mooring.errors import ConflictError
 from mooring.pki.keys import generate_key, public_key_der
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
@@ -62,10 +64,12 @@ def options(root: Path, timeout: float = 30.0) -> JoinOptions:
 
 def decided(server: LiveServer, name: str, kind: str, message: str = "") -> None:
     async def decide(client: ClusterClient) -> Obj:
-        obj = await client.get(certificaterequest.PLURAL, name)
         condition = {"type": kind, "status": "True", "reason": "Tested", "message": message}
-        status = {**obj.get("status", {}), "conditions": [condition]}
-        return await client.update(certificaterequest.PLURAL, {**obj, "status": status}, subresource="approval")
+        while True:
+            obj = await client.get(certificaterequest.PLURAL, name)
+            status = {**obj.get("status", {}), "conditions": [condition]}
+            with suppress(ConflictError):  # a controller writes to it as well
+                return await client.update(certificaterequest.PLURAL, {**obj, "status": status}, subresource="approval")
 
     server.run(decide)
 

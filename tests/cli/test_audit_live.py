@@ -15,6 +15,7 @@ import pytest
 from mooring.agent.certificates import certificaterequest
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
+from mooring.errors import ConflictError
 from mooring.pki.keys import generate_key, public_key_pem
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
@@ -24,6 +25,7 @@ from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support.commandline import CommandLine, mooring
 from tests.support.encryption import IDENTITY, entry, file, local
 from tests.support.liveserver import LiveServer, live_server, start_server
+from tests.support.polling import eventually
 from tests.support.rewrittenrecords import rewrite
 
 __all__ = ["live_server", "mooring"]
@@ -128,9 +130,19 @@ def test_a_revoked_token_takes_the_requests_along_that_wait(joined: LiveServer, 
     joined.run(lambda client: client.create("secrets", to_secret(new_record(token, SystemClock().now()))))
     asyncio.run(ask(joined, token, "waits", "example.com/slow"))
     asyncio.run(ask(joined, token, "approved", "example.com/slow"))
-    approved = conditions(joined, "approved")
-    approved["status"] = {"conditions": [{"type": "Approved", "status": "True", "reason": "ByHand", "message": "x"}]}
-    joined.run(lambda client: client.update("certificatesigningrequests", approved, subresource="approval"))
+
+    def is_approved() -> bool:
+        approved = conditions(joined, "approved")
+        approved["status"] = {
+            "conditions": [{"type": "Approved", "status": "True", "reason": "ByHand", "message": "x"}]
+        }
+        try:
+            joined.run(lambda client: client.update("certificatesigningrequests", approved, subresource="approval"))
+        except ConflictError:  # a controller writes to it as well
+            return False
+        return True
+
+    eventually(is_approved)
     listed = mooring("token", "impact", token.id, *flags(joined))
     assert "2 requests of the token have no certificate yet; each may be approved" in listed.err
     dry = mooring("token", "impact", token.id, "--revoke", "--dry-run", *flags(joined))
