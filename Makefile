@@ -2,17 +2,20 @@
 .DEFAULT_GOAL := help
 # the first Python in PATH that is new enough; make PYTHON=… chooses another. A variable of the environment does not: others use that name
 ifeq ($(findstring command,$(origin PYTHON)),)
-PYTHON = $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do env -u PYTHONHOME "$$python" -c \
+PYTHON = $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do "$$python" -I -c \
 	'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
-DATA   ?= data
+# a variable of the environment is not meant by these, either
+DATA   := data
+ARGS   :=
+FILE   :=
 # the suite starts hundreds of interpreters, and without byte code each would compile Mooring again
 unexport PYTHONDONTWRITEBYTECODE
-# modules and settings of another Python
-unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONUSERBASE PYTHONIOENCODING
+# modules and settings of another Python, and settings with which pytest or pip does not run
+unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONUSERBASE PYTHONIOENCODING PYTHONOPTIMIZE PYTHONWARNINGS PYTHONINSPECT
 # in continuous integration the order of tests is the same in each run, so that a failure comes from the change
 ORDER := $(if $(filter-out 0 false,$(CI)),--randomly-seed=1,)
 # tracing takes a third longer, so that it is left to continuous integration and to `make coverage`
@@ -25,15 +28,15 @@ help: ## list the targets
 
 VERSION := import sys; print("%d.%d" % sys.version_info[:2])
 # tests/environment.py says that one is too old, and is itself no syntax of these
-RUNS := import sys; sys.exit(sys.version_info < (3, 8))
+RUNS := import sys; print(sys.version_info >= (3, 8))
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(if $(filter /%,$(VENV)),,$(CURDIR)/)$(VENV) $(shell \
-	test -x $(BIN)/python && $(if $(findstring command,$(origin PYTHON)),"$(PYTHON)",$(BIN)/python) -c '$(VERSION)' 2>/dev/null))
+	test -x $(BIN)/python && $(if $(findstring command,$(origin PYTHON)),"$(PYTHON)",$(BIN)/python) -I -c '$(VERSION)' 2>/dev/null))
 .PHONY: $(STAMP) # no environment yet, an unfinished one, or one of another folder or Python
 endif
 $(STAMP): requirements/dev.lock pyproject.toml
 	@python="$(PYTHON)"; if [ -z "$$python" ]; then echo "error: no Python 3.11 or newer in PATH: install it \
 	(Debian, Ubuntu: apt install python3 python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1; fi; \
-	"$$python" -c '$(RUNS)' >/dev/null 2>&1 || { echo "error: $$python is not a Python that runs, or one before 3.8: make PYTHON=/path/to/python3" \
+	test "$$("$$python" -c '$(RUNS)' 2>/dev/null)" = True || { echo "error: $$python is not a Python that runs, or one before 3.8: make PYTHON=/path/to/python3" \
 	>&2; exit 1; }; \
 	"$$python" tests/environment.py $(VENV)
 

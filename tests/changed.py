@@ -47,14 +47,14 @@ SESSION = frozenset(
 def changed_files() -> set[Path]:
     """Return the files that differ from HEAD, below the root; both names of one that was renamed."""
     commands = (
-        ("diff", "--name-only", "--no-renames", "-z", "HEAD"),
-        ("ls-files", "--others", "--exclude-standard", "-z"),
+        ("ls-files", "--others", "--exclude-standard", "-z"),  # first: without a repository, diff means something else
+        ("diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD"),
     )
     return {
         Path(name)
         for command in commands
         for name in subprocess.run(
-            ["git", *command], cwd=ROOT, capture_output=True, text=True, check=True
+            ["git", *command], cwd=ROOT, capture_output=True, text=True, errors="surrogateescape", check=True
         ).stdout.split("\0")
         if name
     }
@@ -155,7 +155,7 @@ def main() -> int:
         }
         files = affected(changed, texts, grimp.build_graph("mooring"))
     except subprocess.CalledProcessError as error:
-        sys.stderr.write(f"error: git does not say what changed: {error.stderr.strip().splitlines()[0]}\n")
+        sys.stderr.write(f"error: git does not say what changed: {' '.join(error.stderr.split())}\n")
         return 2
     except SyntaxError as error:
         sys.stderr.write(f"error: {error.filename}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}\n")

@@ -36,7 +36,9 @@ settings.register_profile(
     "ci", parent=settings.get_profile("developer"), max_examples=50, derandomize=True, database=None
 )
 settings.register_profile("thorough", parent=settings.get_profile("developer"), max_examples=2000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "developer"))
+BUILD = os.environ.get("CI", "") not in ("", "0", "false")
+"""Whether this is continuous integration, as the Makefile decides it."""
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if BUILD else "developer"))
 
 for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):  # the suite talks to this machine alone
     for variable in (name, name.upper()):
@@ -53,6 +55,13 @@ GO_FIXTURES = frozenset({"kubectl", "program"})
 GO_FOLDER = "kubernetes"
 """Folder whose tests run kube-apiserver and kubectl."""
 ROOT = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name a path that is not there: with workers pytest says only that no tests ran."""
+    for argument in config.args:
+        if not (config.invocation_params.dir / argument.partition("::")[0]).exists():
+            raise pytest.UsageError(f"file or directory not found: {argument}")
 
 
 def pytest_xdist_auto_num_workers() -> int:

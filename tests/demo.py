@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import signal
 import ssl
@@ -21,12 +22,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
 
+from tests.endings import ended_by_exceptions
 from tests.support.ports import free_port
 
 MOORING = (sys.executable, "-m", "mooring")
@@ -56,12 +57,14 @@ def step(title: str) -> Iterator[list[str]]:
         console.print(f"    [dim]{escape(line)}[/]", soft_wrap=True)
 
 
-def wait_for(passes: Callable[[], bool], what: str) -> None:
+def wait_for(passes: Callable[[], bool], what: str, process: subprocess.Popen[bytes] | None = None) -> None:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             if passes():
                 return
+        if process is not None and process.poll() is not None:
+            fail(f"{what} did not happen: the process ended with exit code {process.returncode}, and printed:")
         time.sleep(0.01)
     fail(f"{what} did not happen within {PATIENCE:.0f} s")
 
@@ -124,7 +127,7 @@ def server(data: Path, port: int) -> Iterator[Api]:
     url = f"https://127.0.0.1:{port}"
     try:
         with step("a control plane on an embedded database") as report:
-            wait_for(lambda: ca.exists() and Api(url, ca).get("/readyz")[0] == 200, "the server's readiness")
+            wait_for(lambda: ca.exists() and Api(url, ca).get("/readyz")[0] == 200, "the server's readiness", process)
             report += [
                 f"process {process.pid}, {url}, state in {data}",
                 f"administrate with KUBECONFIG={data}/admin.conf",
@@ -232,15 +235,10 @@ def demo(folder: Path) -> None:
             report.append(f"{signature} is gone from cluster-info; the machines that joined stay members")
 
 
-def stop(number: int, _: FrameType | None) -> NoReturn:
-    """End by an exception, which stops the server and removes the files."""
-    raise SystemExit(128 + number)
-
-
 def main() -> None:
-    for number in (signal.SIGHUP, signal.SIGTERM):
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
-            signal.signal(number, stop)
+    for name in [name for name in os.environ if name.startswith("MOORING_")]:
+        del os.environ[name]  # settings of another server, as its store
+    ended_by_exceptions()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a locale without ✓
     start = time.monotonic()

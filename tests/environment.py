@@ -46,7 +46,7 @@ NETWORK = (
     "PIP_TRUSTED_HOST",
 )
 """Variables for the settings of pip that count, also when its files hold them. Others change what is installed, or where."""
-FOREIGN = ("PYTHONHOME", "PYTHONPATH", "PYTHONUSERBASE")
+FOREIGN = ("PYTHONHOME", "PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONPATH", "PYTHONUSERBASE", "PYTHONWARNINGS")
 HELD: list[int] = []
 """Descriptor of the lock of this clone. Commands inherit it: pip goes on for a while when its set-up is killed."""
 SPACE = 600 << 20
@@ -299,7 +299,7 @@ def install(folder: Path) -> None:
     try:
         lock = ("--no-deps", "--require-hashes", "-r", LOCK)
         run(folder, *pip, "install", *lock, variables=variables, on_line=progress.note)
-        run(folder, *pip, "install", "--no-deps", "--no-build-isolation", "--editable", TREE, variables=variables)
+        run(folder, *pip, "install", "--no-deps", "--no-build-isolation", "--editable", ".", variables=variables)
         run(folder, *pip, "check", variables=variables)
     finally:
         progress.end()

@@ -27,6 +27,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from tests.endings import ended_by_exceptions
 from tests.environment import settings
 
 ROOT = Path(__file__).parents[1]
@@ -277,6 +278,7 @@ def main() -> int:
         "--keep", action="store_true", help="keep versions; add and remove what pyproject.toml asks for"
     )
     options = parser.parse_args()
+    ended_by_exceptions()
     if options.closed:
         return check_closed()
     try:

@@ -4,22 +4,27 @@ Rules kept here:
 * Workers of pytest-xdist take tests from each other, so that the order in which one of them runs is not the order of the session.
   For each worker with a failed test, or that crashed, the session prints what it ran until then, as numbers of that order, and
   writes it to `.replay/`.
-* The order of a session follows from its seed, its selection and the tests that there are. A file of another tree is refused.
+* The order of a session follows from its seed, its selection, the tests that there are, and a few variables of the environment. A
+  file of another tree is refused. A file of an earlier session stays.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 FOLDER = ".replay"
+ENVIRONMENT = ("CI", "HYPOTHESIS_PROFILE", "MOORING_FAULT_SEEDS")
+"""Variables that decide which tests there are, or which examples a property has."""
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -104,6 +109,7 @@ class Recording:
             "paths": [str(path) for path in self.config.args],
             "tests": len(self.order),
             "fingerprint": fingerprint(self.order),
+            "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
         }
         return {
             name: session
@@ -121,8 +127,13 @@ class Recording:
         terminalreporter.write_sep("=", "what the workers with a failed test ran")
         for name, document in documents.items():
             text = json.dumps(document)
-            (folder / f"{name}.json").write_text(text + "\n")
-            terminalreporter.write_line(f"make replay FILE={FOLDER}/{name}.json  # {text}")
+            file = next(
+                file
+                for number in count(1)
+                if not (file := folder / f"{name}{f'-{number}' * (number > 1)}.json").exists()
+            )
+            file.write_text(text + "\n")
+            terminalreporter.write_line(f"make replay FILE={FOLDER}/{file.name}  # {text}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -148,14 +159,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [items[number] for number in dict.fromkeys(numbers(document["ran"]))]
 
 
-def arguments(file: str) -> list[str]:
-    """Return the arguments of pytest for a file. Raises OSError, and ValueError for what is no such file."""
+def arguments(file: str) -> tuple[list[str], dict[str, str]]:
+    """Return the arguments of pytest and the variables for a file. Raises OSError, and ValueError for what is no such file."""
     try:
         document = json.loads(Path(file).read_text())
-        if not isinstance(document["fingerprint"], int) or not numbers(document["ran"]):
+        environment = document.get("environment", {})
+        words = [*document["selection"], *document["paths"], *environment.values()]
+        if (
+            not isinstance(document["fingerprint"], int)
+            or not numbers(document["ran"])
+            or not all(isinstance(word, str) for word in words)
+            or not set(environment).issubset(ENVIRONMENT)
+        ):
             raise ValueError("not a file that a session wrote")
         order = ["-p", "no:randomly"] if document["seed"] is None else [f"--randomly-seed={document['seed']}"]
-        return [*order, *document["selection"], f"--replay={file}", *document["paths"]]
+        return [*order, *document["selection"], f"--replay={file}", *document["paths"]], environment
     except (KeyError, TypeError, AttributeError):
         raise ValueError("not a file that a session wrote") from None
 
@@ -166,10 +184,13 @@ def main() -> int:
         sys.stderr.write("error: which file? make replay FILE=.replay/gw0.json\n")
         return 2
     try:
-        found = arguments(sys.argv[1])
+        found, environment = arguments(sys.argv[1])
     except (OSError, ValueError) as error:
         sys.stderr.write(f"error: {sys.argv[1]}: {getattr(error, 'strerror', None) or error}\n")
         return 2
+    for name in ENVIRONMENT:
+        os.environ.pop(name, None)
+    os.environ.update(environment)
     return pytest.main([*found, *sys.argv[2:]])
 
 

@@ -18,6 +18,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.endings import ended_by_exceptions
 from tests.report import Report, lines, read, total
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +35,8 @@ LOOPS = 2
 WORKERS = 4 * (os.cpu_count() or 1)
 """Live tests wait for each other's processes and for the slow disk more than they compute."""
 DELAY_MS = 50
+PATIENCE = 60.0
+"""Seconds that an interrupted pytest has for the end of its workers."""
 FAKETIME = tuple(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 
 
@@ -93,8 +97,25 @@ def run(name: str, folder: Path, variables: Mapping[str, str], arguments: list[s
         "--fail-on-leftovers", "--report", str(report), "-p", "no:tests.budgets",  # which are of a quiet core
         *arguments,
     ]  # fmt: skip
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False)
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **variables})
+    try:
+        process.wait()
+    except KeyboardInterrupt:  # a terminal interrupts both
+        ended(process)
+    except SystemExit:
+        process.send_signal(signal.SIGINT)
+        ended(process)
+        raise
     return read(report)
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait for pytest to end its workers after an interruption."""
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def unsteady(report: Report | None) -> bool:
@@ -125,6 +146,7 @@ def main() -> int:
     other.add_argument("--ahead", type=int, metavar="DAYS", help="run every test once, on a date so many days ahead")
     other.add_argument("--strange", action="store_true", help="run every test once, in another environment")
     options, arguments = parser.parse_known_args()
+    ended_by_exceptions()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mooring-steady-") as place:
         folder = Path(place)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import grimp
 import pytest
 from grimp.exceptions import SourceSyntaxError
 
-from tests.changed import affected, imports, main, module_of, room_of, worst
+from tests.changed import affected, changed_files, imports, main, module_of, room_of, worst
 
 
 def graph() -> grimp.ImportGraph:
@@ -107,3 +110,37 @@ def test_a_module_that_cannot_be_read_is_one_line(
     monkeypatch.setattr("grimp.build_graph", build)
     assert main() == 2
     assert capsys.readouterr().err == f"error: {error}\n"
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder of a larger repository, with one file; tests.changed takes it for its own."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    folder = tmp_path / "of" / "more"
+    folder.mkdir(parents=True)
+    (folder / "a.py").write_text("1\n")
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
+    for command in (("init", "--quiet"), ("add", "."), (*author, "commit", "--quiet", "--message", "a")):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    monkeypatch.setattr("tests.changed.ROOT", folder)
+    return folder
+
+
+def test_names_are_below_the_clone(clone: Path) -> None:
+    (clone / "a.py").write_text("2\n")
+    (clone.parents[1] / "of another").write_text("")
+    (clone / os.fsdecode(b"\xff b.md")).write_text("")
+    assert changed_files() == {Path("a.py"), Path(os.fsdecode(b"\xff b.md"))}
+
+
+def test_a_folder_without_a_repository_is_one_line(
+    clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(tmp_path / ".git")
+    assert main() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: git does not say what changed: fatal: not a git repository")

@@ -108,7 +108,7 @@ class Tree:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path / "a clone with spaces")
+    return Tree(tmp_path / "a clone with spaces [x]")
 
 
 def error(done: subprocess.CompletedProcess[str]) -> str:
@@ -145,6 +145,9 @@ def test_settings_of_pip_do_not_change_what_is_installed_or_where(tree: Tree, tm
             "PIP_REQUIRE_VIRTUALENV": "1",
             "PIP_TARGET": str(tmp_path / "elsewhere"),
             "PYTHONPATH": str(tmp_path),
+            "PYTHONWARNINGS": "error",
+            "PYTHONOPTIMIZE": "2",
+            "PYTHONINSPECT": "1",
         },
         capture_output=True,
         text=True,
@@ -298,7 +301,9 @@ def programs(tmp_path: Path) -> Path:
 def stub(folder: Path, name: str, *, new: bool) -> None:
     """Write a Python that says whether it is new enough, and prints its name instead of running a file."""
     path = folder / name
-    path.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit {0 if new else 1}\necho "{name} runs $1"\n')
+    path.write_text(
+        f'#!/bin/sh\ncase "$1" in -I) exit {0 if new else 1};; -c) echo True;; *) echo "{name} runs $1";; esac\n'
+    )
     path.chmod(0o755)
 
 
@@ -323,7 +328,7 @@ def test_the_first_python_that_is_new_enough_is_taken(
 
 def test_a_stamp_without_a_python_beside_it_does_not_count(tree: Tree, programs: Path) -> None:
     program = programs / "python3.12"
-    program.write_text('#!/bin/sh\n[ "$1" = -c ] && echo 3.12 && exit\necho "python3.12 runs $1"\n')
+    program.write_text('#!/bin/sh\ncase "$1" in -I) echo 3.12;; -c) echo True;; *) echo "python3.12 runs $1";; esac\n')
     program.chmod(0o755)
     python = f"PYTHON={program}"
     (tree.folder / ".venv/bin").mkdir(parents=True)
@@ -344,7 +349,7 @@ def test_no_python_that_is_new_enough_is_one_line(tree: Tree, programs: Path, py
     )
 
 
-@pytest.mark.parametrize("python", ["/nowhere/python3", "/bin", "/usr/bin/false"])
+@pytest.mark.parametrize("python", ["/nowhere/python3", "/bin", "/usr/bin/false", "/usr/bin/true"])
 def test_a_python_that_does_not_run_is_one_line(tree: Tree, python: str) -> None:
     assert error(tree.make(f"PYTHON={python}")) == (
         f"error: {python} is not a Python that runs, or one before 3.8: make PYTHON=/path/to/python3"

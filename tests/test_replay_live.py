@@ -79,6 +79,32 @@ def test_what_a_worker_ran_is_run_again_in_its_order(tmp_path: Path, flags: tupl
     assert failed == {line for line in again.stdout.splitlines() if line.startswith("FAILED")}, "with the same lists"
 
 
+def test_what_decides_the_tests_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tests = (
+        "import os\nimport pytest\n"
+        "SEEDS = os.environ.get('MOORING_FAULT_SEEDS', '1-2-3').split('-')\n"
+        "@pytest.mark.parametrize('seed', SEEDS)\ndef test_it(seed):\n    assert seed != '9', os.environ.get('CI')\n"
+    )
+    monkeypatch.setenv("MOORING_FAULT_SEEDS", "8-9")
+    monkeypatch.delenv("CI", raising=False)
+    session(tmp_path, "-p", "no:randomly", tests=tests)
+    monkeypatch.delenv("MOORING_FAULT_SEEDS")
+    monkeypatch.setenv("CI", "true")
+    again = python(tmp_path, "tests.replay", ".replay/main.json", "-q")
+    assert "AssertionError: None" in again.stdout, again.stdout + again.stderr
+    assert "1 failed, 1 passed" in again.stdout
+
+
+def test_a_file_of_an_earlier_session_stays(tmp_path: Path) -> None:
+    session(tmp_path, "-p", "no:randomly", tests="def test_it():\n    assert False\n")
+    first = (tmp_path / ".replay/main.json").read_text()
+    (tmp_path / "tests_of_it/test_it.py").write_text("def test_other():\n    assert False\n")
+    done = python(tmp_path, "pytest", "-q", "-p", "no:cacheprovider")
+    assert "make replay FILE=.replay/main-2.json" in done.stdout
+    assert (tmp_path / ".replay/main.json").read_text() == first
+    assert (tmp_path / ".replay/main-2.json").read_text() != first
+
+
 def test_a_worker_that_crashed_says_what_it_ran(tmp_path: Path) -> None:
     names = ("a", "b", "c", "d")
     tests = "".join(f"def test_{name}():\n    pass\n" for name in names)
@@ -107,11 +133,23 @@ def test_a_file_of_other_tests_is_refused(tmp_path: Path) -> None:
         (("none.json",), "error: none.json: No such file or directory"),
         (("list.json",), "error: list.json: not a file that a session wrote"),
         (("half.json",), "error: half.json: not a file that a session wrote"),
+        (("number.json",), "error: number.json: not a file that a session wrote"),
+        (("home.json",), "error: home.json: not a file that a session wrote"),
     ],
-    ids=["no file", "a file that is not there", "another file", "a line that was copied in part"],
+    ids=[
+        "no file",
+        "a file that is not there",
+        "another file",
+        "a line that was copied in part",
+        "no words",
+        "a variable",
+    ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, words: tuple[str, ...], line: str) -> None:
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "half.json").write_text('{"seed": 1, "workers": 2, "selection": [], "paths": [], "tests": 3}')
+    whole = {"seed": 1, "workers": 2, "selection": [], "paths": [], "tests": 3, "fingerprint": 1, "ran": "0"}
+    (tmp_path / "number.json").write_text(json.dumps({**whole, "selection": [3]}))
+    (tmp_path / "home.json").write_text(json.dumps({**whole, "environment": {"HOME": "/nowhere"}}))
     done = python(tmp_path, "tests.replay", *words)
     assert (done.returncode, done.stderr) == (2, f"{line}\n")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import pytest_ignore_collect
+from tests.conftest import pytest_configure, pytest_ignore_collect
 from tests.sharedrewriting import compile_all, share
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +36,24 @@ def test_every_file_is_read_by_one_of_the_two_runs() -> None:
 @pytest.mark.parametrize("expression", ["", "live", "hypothesis", "not client", "scenario and not client"])
 def test_a_run_with_other_marks_reads_all(expression: str) -> None:
     assert read_with(expression) == FILES
+
+
+@pytest.mark.parametrize(
+    ("argument", "found"),
+    [
+        pytest.param("tests", True, id="a folder"),
+        pytest.param("tests/test_tworuns.py::test_a[x::y]", True, id="a test"),
+        pytest.param("tests/test_typo.py", False, id="a wrong name"),
+        pytest.param("tests/test_typo.py::test_a", False, id="a test of a wrong name"),
+    ],
+)
+def test_a_path_that_is_not_there_is_named(argument: str, found: bool) -> None:
+    config: Any = SimpleNamespace(args=["tests", argument], invocation_params=SimpleNamespace(dir=ROOT))
+    if found:
+        pytest_configure(config)
+    else:
+        with pytest.raises(pytest.UsageError, match=f"^file or directory not found: {argument}$"):
+            pytest_configure(config)
 
 
 def test_no_test_is_a_scenario_by_its_own_mark() -> None:
