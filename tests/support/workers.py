@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from mooring.client.cluster import ClusterClient
 from tests.support.liveserver import LiveServer
+from tests.support.polling import eventually
 
 ESTABLISHED = "01"
 WORKERS = 2
@@ -43,8 +45,9 @@ def connections_by_worker(server: LiveServer) -> Counter[int]:
 async def clients_of_workers(server: LiveServer, each: int = 1) -> AsyncIterator[list[ClusterClient]]:
     """Yield clients that hold a connection, so many to each worker, in turns."""
     async with AsyncExitStack() as stack:
+        # ready is a server whose first worker answers; the other may still be started
+        await asyncio.to_thread(eventually, lambda: len(worker_pids(server)) == WORKERS, server)
         held: dict[int, list[ClusterClient]] = {pid: [] for pid in worker_pids(server)}
-        assert len(held) == WORKERS
         while min(map(len, held.values())) < each:
             before = connections_by_worker(server)
             client = await stack.enter_async_context(server.client())
