@@ -5,8 +5,8 @@ Contract:
 * For a module of Mooring these are the tests in the folder of its room, and every test that imports the module, or a module of the
   same room that reaches it by imports. For a module below tests/ these are the tests that import it, or have its dotted name in a
   string, and itself; for a conftest.py those of its folder, too. For any other file these are the tests at the top of tests/, and
-  for one below src/ those of its room. An
-  example, a data vector or another file below tests/ adds the tests that name it, or, where none does, its folder.
+  for one below src/ those of its room. An example, a data vector or another file below tests/ adds the tests that name it, or,
+  where none does, its folder.
 * Scenarios run only when their own file changed. `make test` and `make test-all` run everything.
 """
 
@@ -24,6 +24,8 @@ import grimp
 import pytest
 from grimp.exceptions import SourceSyntaxError
 
+from tests.tworuns import of_scenarios
+
 ROOT = Path(__file__).parents[1]
 SOURCE = Path("src/mooring")
 SESSION = frozenset(
@@ -39,6 +41,7 @@ SESSION = frozenset(
         "report",
         "secondtries",
         "sharedrewriting",
+        "tworuns",
     )
 )
 """Plugins of every session, which no test imports."""
@@ -137,9 +140,9 @@ def affected(changed: Iterable[Path], texts: dict[Path, str], graph: grimp.Impor
     return {test for test in wanted if test.name.startswith("test_") and test in tests}
 
 
-def worst(codes: Iterable[int]) -> int:
-    """Return the exit code for those of several runs. A negative one is of a run that a signal ended."""
-    return max((abs(code) for code in codes if code != pytest.ExitCode.NO_TESTS_COLLECTED), default=0)
+def exit_code(code: int) -> int:
+    """Return the exit code for that of the run: no test is no fault here. A negative one is of a run that a signal ended."""
+    return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else abs(code)
 
 
 def main() -> int:
@@ -163,17 +166,13 @@ def main() -> int:
     except (SourceSyntaxError, UnicodeError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    own = sorted(str(path) for path in files & changed)
-    others = sorted(str(path) for path in files - changed)
-    sys.stdout.write(f"{len(changed)} changed files, {len(files)} files of tests\n")
+    wanted = sorted(str(path) for path in files if path in changed or not of_scenarios(ROOT / path))
+    sys.stdout.write(f"{len(changed)} changed files, {len(wanted)} files of tests\n")
     sys.stdout.flush()
+    if not wanted:
+        return 0
     flags = [sys.executable, "-m", "pytest", "-n", "auto", "--dist", "worksteal", *sys.argv[1:]]
-    codes = [
-        subprocess.run([*flags, *selection], cwd=ROOT, check=False).returncode
-        for selection in ([*own] if own else None, ["-m", "not scenario", *others] if others else None)
-        if selection is not None
-    ]
-    return worst(codes)
+    return exit_code(subprocess.run([*flags, *wanted], cwd=ROOT, check=False).returncode)
 
 
 if __name__ == "__main__":

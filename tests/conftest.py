@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
     "tests.support.liveserver",
+    "tests.tworuns",
     "tests.purecoverage",
     "tests.sharedrewriting",
     "tests.leftovers",
@@ -48,8 +49,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-SCENARIOS = frozenset({"scenarios", "compat", "conformance", "kubeadm", "kubernetes", "faults", "crash"})
-"""Folders whose tests drive whole servers, real clients, faults and crashes; elsewhere the names of such files end in `_live`."""
 GO_FIXTURES = frozenset({"kubectl", "program"})
 """Fixtures that hand a test kubectl. Go asks the kernel for the time, past a preloaded libfaketime (tests/steady.py)."""
 GO_FOLDER = "kubernetes"
@@ -57,36 +56,14 @@ GO_FOLDER = "kubernetes"
 ROOT = Path(__file__).parent
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Name a path that is not there: with workers pytest says only that no tests ran."""
-    for argument in config.args:
-        if not (config.invocation_params.dir / argument.partition("::")[0]).exists():
-            raise pytest.UsageError(f"file or directory not found: {argument}")
-
-
 def pytest_xdist_auto_num_workers() -> int:
     """Return two workers for each processor: tests wait for processes and clocks for a third of the time."""
     return 2 * (os.cpu_count() or 1)
 
 
-def of_scenarios(path: Path) -> bool:
-    """Return whether a file of tests, or a folder, has scenarios alone."""
-    return path.relative_to(ROOT).parts[0] in SCENARIOS or path.stem.endswith("_live")
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave unread the files whose every test `-m scenario` or `-m "not scenario"` leaves out: reading all takes 17 s."""
-    wanted = {"scenario": True, "not scenario": False}.get(config.option.markexpr)
-    if wanted is None or collection_path.suffix != ".py":
-        return None
-    return True if of_scenarios(collection_path) is not wanted else None
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what `make test-all` runs, and `make test` does not, and what cannot run on another date."""
+    """Mark what cannot run on another date."""
     folder = item.path.relative_to(ROOT).parts[0]
-    if of_scenarios(item.path):
-        item.add_marker("scenario")
     if folder == GO_FOLDER or GO_FIXTURES.intersection(getattr(item, "fixturenames", ())):
         item.add_marker("client")
 

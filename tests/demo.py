@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import ssl
 import subprocess
@@ -34,6 +35,8 @@ MOORING = (sys.executable, "-m", "mooring")
 MACHINES = ("machine-1", "machine-2", "machine-3")
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 PATIENCE = 20.0
+SPACE = 64 << 20
+"""Octets of the folder for temporary files: the demo's files take an eighth of them."""
 LIFETIME = "40s"
 """Lifetime of certificates, so that a renewal is seen: they are dated back by five minutes, and agents renew them at 90 %."""
 
@@ -243,6 +246,10 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")  # a locale without ✓
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mooring-demo-") as folder:
+        if (left := shutil.disk_usage(folder).free) < SPACE:
+            fail(
+                f"{left >> 20} MB are left for {folder}, and {SPACE >> 20} MB are needed: make room, or choose another TMPDIR"
+            )
         tempfile.tempdir = folder  # also of the locks of ports
         demo(Path(folder))
     console.print(

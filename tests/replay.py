@@ -10,6 +10,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -123,17 +124,24 @@ class Recording:
         if not documents or self.config.getoption("--replay"):
             return
         folder = self.config.rootpath / FOLDER
-        folder.mkdir(exist_ok=True)
         terminalreporter.write_sep("=", "what the workers with a failed test ran")
         for name, document in documents.items():
             text = json.dumps(document)
-            file = next(
-                file
-                for number in count(1)
-                if not (file := folder / f"{name}{f'-{number}' * (number > 1)}.json").exists()
-            )
-            file.write_text(text + "\n")
-            terminalreporter.write_line(f"make replay FILE={FOLDER}/{file.name}  # {text}")
+            try:
+                terminalreporter.write_line(f"make replay FILE={FOLDER}/{_written(folder, name, text)}  # {text}")
+            except OSError as error:
+                terminalreporter.write_line(f"no file in {folder} ({error.strerror}): to replay, write one of {text}")
+
+
+def _written(folder: Path, name: str, text: str) -> str:
+    """Write a text to a file that is new, and return the file's name. Raises OSError."""
+    folder.mkdir(exist_ok=True)
+    for number in count(1):
+        file = folder / f"{name}{f'-{number}' * (number > 1)}.json"
+        with contextlib.suppress(FileExistsError), file.open("x") as opened:
+            opened.write(text + "\n")
+            break
+    return file.name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -184,7 +192,7 @@ def main() -> int:
         sys.stderr.write("error: which file? make replay FILE=.replay/gw0.json\n")
         return 2
     try:
-        found, environment = arguments(sys.argv[1])
+        found, environment = arguments(os.path.expanduser(sys.argv[1]))
     except (OSError, ValueError) as error:
         sys.stderr.write(f"error: {sys.argv[1]}: {getattr(error, 'strerror', None) or error}\n")
         return 2

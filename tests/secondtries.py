@@ -113,7 +113,12 @@ def first_failures(reports: list[pytest.TestReport]) -> dict[str, str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if failures := first_failures(terminalreporter.stats.get("rerun", [])):
+    reports: list[pytest.TestReport] = terminalreporter.stats.get("rerun", [])
+    if failures := first_failures(reports):
+        terminalreporter.write_sep("=", "first failures of tests that needed a second try")
+        for test, report in {report.nodeid: report for report in reversed(reports)}.items():
+            terminalreporter.write_sep("_", test)
+            terminalreporter.write_line(report.longreprtext)
         terminalreporter.write_sep("=", f"{counted(len(failures), 'test')} needed a second try")
         for test, line in sorted(failures.items()):
             terminalreporter.write_line(f"{test}: {line}")

@@ -11,7 +11,7 @@ import grimp
 import pytest
 from grimp.exceptions import SourceSyntaxError
 
-from tests.changed import affected, changed_files, imports, main, module_of, room_of, worst
+from tests.changed import affected, changed_files, exit_code, imports, main, module_of, room_of
 
 
 def graph() -> grimp.ImportGraph:
@@ -91,8 +91,29 @@ def test_names_of_files_and_imports() -> None:
 
 
 def test_a_run_that_a_signal_ended_counts() -> None:
-    assert worst([-9, 0]) == 9
-    assert worst([5, 0]) == worst([5]) == worst([]) == 0
+    assert exit_code(-9) == 9
+    assert exit_code(5) == exit_code(0) == 0
+
+
+def test_scenarios_run_only_when_their_own_file_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = (
+        "tests/test_docs.py",
+        "tests/test_demo_live.py",
+        "tests/compat/test_lightkube.py",
+        "tests/test_report_live.py",
+    )
+    ran: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        ran.append([word for word in command if word.startswith("tests/")])
+        return subprocess.CompletedProcess(command, 5)
+
+    monkeypatch.setattr("tests.changed.affected", lambda *_: {Path(name) for name in names})
+    monkeypatch.setattr("tests.changed.changed_files", lambda: {Path("tests/test_report_live.py"), Path("docs/use.md")})
+    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr("sys.argv", ["tests.changed"])
+    assert main() == 0
+    assert ran == [["tests/test_docs.py", "tests/test_report_live.py"]]
 
 
 @pytest.mark.parametrize(

@@ -26,3 +26,19 @@ def test_the_demo_needs_no_proxy_no_locale_and_no_settings(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout + done.stderr
     assert b"nothing is left running" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_says_where_room_is_missing(tmp_path: Path) -> None:
+    program = (
+        "import shutil; from types import SimpleNamespace\n"
+        "shutil.disk_usage = lambda folder: SimpleNamespace(free=5 << 20)\n"
+        "from tests.demo import main; main()"
+    )
+    variables = {**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "80"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert f"failed  5 MB are left for {tmp_path}" in done.stdout
+    assert "64 MB are needed: make room, or choose another TMPDIR\n" in done.stdout
+    assert list(tmp_path.iterdir()) == []

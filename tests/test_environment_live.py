@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,22 @@ def test_the_second_run_installs_nothing(tree: Tree) -> None:
     assert tree.is_installed()
     again = tree.make(tree.python)
     assert (again.returncode, again.stdout, again.stderr) == (0, "make: Nothing to be done for 'setup'.\n", "")
+
+
+def test_settings_of_another_python_reach_no_target(tree: Tree) -> None:
+    names = (
+        "PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "PYTHONPATH", "PYTHONSAFEPATH", "PYTHONUSERBASE", "PYTHONIOENCODING",
+        "PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONINSPECT",
+    )  # fmt: skip
+    shown = subprocess.run(
+        ["make", "--eval", "show: ; @env", "show"],
+        cwd=tree.folder,
+        env={**tree.variables, **dict.fromkeys(names, "1"), "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.findall("^(PYTHON.*)=", shown.stdout, re.MULTILINE) == ["PYTHONHASHSEED"]
 
 
 def test_settings_of_pip_do_not_change_what_is_installed_or_where(tree: Tree, tmp_path: Path) -> None:

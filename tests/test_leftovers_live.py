@@ -225,6 +225,9 @@ def test_a_live_test_is_tried_three_times_and_listed_with_its_first_failure(tmp_
     assert code == 1
     assert "3 tests needed a second try" in output
     assert "test_it.py::test_it[2]: call: AssertionError: try 1" in output
+    first = output.partition("first failures of tests that needed a second try")[2]
+    assert first.count(">       assert tries.count(needed) == needed") == 3, "each with the lines around it"
+    assert "try 2" not in first.partition("needed a second try")[0]
     assert "FAILED test_it.py::test_it[9]" in output
     assert "1 failed, 3 passed, 5 rerun" in output
     assert TRIES == 2

@@ -105,6 +105,17 @@ def test_a_file_of_an_earlier_session_stays(tmp_path: Path) -> None:
     assert (tmp_path / ".replay/main-2.json").read_text() != first
 
 
+def test_where_no_file_can_be_written_its_text_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".replay").write_text("a file")
+    done = session(tmp_path, "-p", "no:randomly", tests="def test_it():\n    assert False\n")
+    (line,) = (line for line in done.stdout.splitlines() if "to replay, write one of {" in line)
+    assert "1 failed" in done.stdout
+    (tmp_path / "file.json").write_text(line.partition("write one of ")[2])
+    again = python(tmp_path, "tests.replay", "~/file.json", "-q")
+    assert "1 failed" in again.stdout, again.stderr
+
+
 def test_a_worker_that_crashed_says_what_it_ran(tmp_path: Path) -> None:
     names = ("a", "b", "c", "d")
     tests = "".join(f"def test_{name}():\n    pass\n" for name in names)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import pytest_configure, pytest_ignore_collect
 from tests.sharedrewriting import compile_all, share
+from tests.tworuns import pytest_configure, pytest_ignore_collect
 
 ROOT = Path(__file__).parents[1]
 FILES = frozenset(ROOT.glob("tests/**/test_*.py"))
@@ -38,6 +38,16 @@ def test_a_run_with_other_marks_reads_all(expression: str) -> None:
     assert read_with(expression) == FILES
 
 
+def configure(expression: str, *arguments: str) -> None:
+    """Configure a session in the folder of the clone."""
+    config: Any = SimpleNamespace(
+        args=arguments,
+        invocation_params=SimpleNamespace(dir=ROOT),
+        option=SimpleNamespace(markexpr=expression),
+    )
+    pytest_configure(config)
+
+
 @pytest.mark.parametrize(
     ("argument", "found"),
     [
@@ -48,12 +58,34 @@ def test_a_run_with_other_marks_reads_all(expression: str) -> None:
     ],
 )
 def test_a_path_that_is_not_there_is_named(argument: str, found: bool) -> None:
-    config: Any = SimpleNamespace(args=["tests", argument], invocation_params=SimpleNamespace(dir=ROOT))
     if found:
-        pytest_configure(config)
+        configure("", "tests", argument)
     else:
         with pytest.raises(pytest.UsageError, match=f"^file or directory not found: {argument}$"):
-            pytest_configure(config)
+            configure("", "tests", argument)
+
+
+@pytest.mark.parametrize(
+    ("expression", "argument", "other"),
+    [
+        pytest.param("scenario", "tests/test_tworuns.py", "make test ", id="no scenario in make test-all"),
+        pytest.param(
+            "not scenario", "tests/../tests/test_demo_live.py::test_a", "make test-all ", id="one in make test"
+        ),
+        pytest.param("not scenario", "tests/compat/test_lightkube.py", "make test-all ", id="a folder of them"),
+        pytest.param("scenario", "tests/test_demo_live.py", None, id="a scenario in make test-all"),
+        pytest.param("not scenario", "tests/test_tworuns.py", None, id="none in make test"),
+        pytest.param("scenario", "tests/server", None, id="a folder with both"),
+        pytest.param("scenario", "pyproject.toml", None, id="a file of no folder of tests"),
+        pytest.param("scenario and not client", "tests/test_tworuns.py", None, id="marks of another target"),
+    ],
+)
+def test_a_file_that_the_target_leaves_out_is_named(expression: str, argument: str, other: str | None) -> None:
+    if other is None:
+        configure(expression, argument)
+    else:
+        with pytest.raises(pytest.UsageError, match=f"^{other}runs the tests of {argument}, not this target$"):
+            configure(expression, argument)
 
 
 def test_no_test_is_a_scenario_by_its_own_mark() -> None:

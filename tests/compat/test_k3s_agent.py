@@ -29,7 +29,7 @@ from mooring.pki.keys import public_key_der
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import USAGES, BootstrapToken
-from tests.support.liveserver import LiveServer, start_server
+from tests.support.liveserver import LiveServer, running_server
 
 VECTORS = Path(__file__).parents[1] / "vectors/k3s/agent.json"
 RECORDED: dict[str, Any] = json.loads(VECTORS.read_text())
@@ -245,10 +245,10 @@ CHECKS: dict[str, Callable[[Agent, Sent, bytes], None]] = {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     folder = tmp_path_factory.mktemp("k3s")
     (folder / "token").write_text(SERVER_TOKEN)
-    running = start_server(folder / "data", "--k3s-supervisor", "--server-token-file", str(folder / "token"))
-    running.run(create_bootstrap_token)
-    yield running
-    running.stop()
+    flags = ("--k3s-supervisor", "--server-token-file", str(folder / "token"))
+    with running_server(folder / "data", *flags) as running:
+        running.run(create_bootstrap_token)
+        yield running
 
 
 async def create_bootstrap_token(client: ClusterClient) -> None:

@@ -18,8 +18,8 @@ SPACE = "lightkube"
 
 @pytest.fixture
 def client(server: LiveServer) -> Iterator[Client]:
-    client = Client(KubeConfig.from_file(server.kubeconfig), namespace=SPACE, trust_env=False)
     server.once(create_space)
+    client = Client(KubeConfig.from_file(server.kubeconfig), namespace=SPACE, trust_env=False)
     yield client
     client.close()
 

@@ -26,7 +26,7 @@ from mooring.server.transport.http import Request, Response
 from tests.compat.kubectl import Kubectl, Program
 from tests.compat.openid import REVIEWS, configuration, flags, issuer, refused, review_self, user_of
 from tests.support.jwtsigner import encoded, key_for, signed, signed_with_secret, unsigned
-from tests.support.liveserver import LiveServer, start_server
+from tests.support.liveserver import LiveServer, running_server, start_server
 from tests.support.openidprovider import OpenIdProvider
 from tests.support.polling import eventually
 from tests.support.testca import ThrowawayCA
@@ -70,10 +70,9 @@ def short_lived(ca: ThrowawayCA, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture(scope="module")
 def server(provider: OpenIdProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """Start a server that accepts the provider's tokens, configured by flags."""
-    running = start_server(tmp_path_factory.mktemp("openid") / "data", *flags(provider))
-    eventually(lambda: review_self(running, provider.id_token("jane"))[0] == 201, running)
-    yield running
-    assert running.stop() == 0
+    with running_server(tmp_path_factory.mktemp("openid") / "data", *flags(provider)) as running:
+        eventually(lambda: review_self(running, provider.id_token("jane"))[0] == 201, running)
+        yield running
 
 
 @pytest.mark.parametrize(
@@ -311,10 +310,10 @@ def configured(
             *(issuer(f"{elsewhere.url}/{name}", ca) for name in ("huge", "slow")),
         )
     )
-    running = start_server(tmp_path_factory.mktemp("configured") / "data", "--authentication-config", str(file))
-    eventually(lambda: running.log.count("are known") == 2, running)
-    yield running
-    assert running.stop() == 0
+    data_dir = tmp_path_factory.mktemp("configured") / "data"
+    with running_server(data_dir, "--authentication-config", str(file)) as running:
+        eventually(lambda: running.log.count("are known") == 2, running)
+        yield running
 
 
 def test_expressions_name_the_user(provider: OpenIdProvider, configured: LiveServer) -> None:

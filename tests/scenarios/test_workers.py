@@ -31,7 +31,7 @@ from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 from tests.support import forkserver
 from tests.support.killable import controllers_lease, history
-from tests.support.liveserver import LiveServer, start_server
+from tests.support.liveserver import LiveServer, running_server, start_server
 from tests.support.polling import eventually
 from tests.support.workers import WORKERS, clients_of_workers, worker_pids
 
@@ -52,18 +52,10 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, settings: Path) -> Iterator[LiveServer]:
-    server = start_server(
-        tmp_path_factory.mktemp("workers") / "data",
-        "--workers",
-        str(WORKERS),
-        "--config",
-        str(settings),
-        "--audit-log-path",
-        "",
-    )
-    eventually(lambda: f"with {WORKERS} workers" in server.log, server)
-    yield server
-    assert server.stop() == 0
+    flags = ("--workers", str(WORKERS), "--config", str(settings), "--audit-log-path", "")
+    with running_server(tmp_path_factory.mktemp("workers") / "data", *flags) as server:
+        eventually(lambda: f"with {WORKERS} workers" in server.log, server)
+        yield server
 
 
 def config_map(name: str, value: int = 0) -> Obj:

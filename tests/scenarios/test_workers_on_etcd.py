@@ -19,7 +19,7 @@ from mooring.secret import Secret
 from tests.support import etcd
 from tests.support.joinplans import join_options, join_plan
 from tests.support.killable import controllers_lease
-from tests.support.liveserver import LiveServer, start_server
+from tests.support.liveserver import LiveServer, running_server
 from tests.support.polling import eventually
 from tests.support.workers import WORKERS, clients_of_workers, worker_pids
 
@@ -36,12 +36,11 @@ SECONDS = 60.0
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     directory = tmp_path_factory.mktemp("workers")
     store = ("--etcd-servers", etcd.shared().endpoints, "--etcd-prefix", etcd.fresh_prefix())
-    server = start_server(directory / "data", "--workers", str(WORKERS), *store)
-    eventually(lambda: f"with {WORKERS} workers" in server.log, server)
     shared = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": SHARED, "namespace": "default"}}
-    server.run(lambda client: client.create("configmaps", shared))
-    yield server
-    assert server.stop() == 0
+    with running_server(directory / "data", "--workers", str(WORKERS), *store) as server:
+        eventually(lambda: f"with {WORKERS} workers" in server.log, server)
+        server.run(lambda client: client.create("configmaps", shared))
+        yield server
 
 
 async def holder(client: ClusterClient) -> str:

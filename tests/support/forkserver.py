@@ -194,12 +194,16 @@ def _fork_server(preloaded: str) -> socket.socket:
     """Start the fork server of this process and this `LD_PRELOAD`. It ends when the returned socket is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.support.forkserver", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "LD_PRELOAD": preloaded} if preloaded else None,
-        ).returncode = 0  # it ends by itself after the last test; without a status, its finalizer warns
+        try:
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.support.forkserver", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "LD_PRELOAD": preloaded} if preloaded else None,
+            ).returncode = 0  # it ends by itself after the last test; without a status, its finalizer warns
+        except BaseException:
+            ours.close()
+            raise
     atexit.register(ours.close)
     return ours
 

@@ -7,6 +7,7 @@ for. Tests in one session share the server of the fixture `live_server`; `start_
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import signal
 import subprocess
@@ -189,6 +190,18 @@ def start_server(data_dir: Path, *flags: str, port: int = 0) -> LiveServer:
         server.stop()
         raise
     return server
+
+
+@contextlib.contextmanager
+def running_server(data_dir: Path, *flags: str) -> Iterator[LiveServer]:
+    """Run a server until the end of the block, also of one that fails. It must end with status 0."""
+    server = start_server(data_dir, *flags)
+    try:
+        yield server
+    except BaseException:
+        server.stop()
+        raise
+    assert server.stop() == 0
 
 
 def _launched(data_dir: Path, port: int, flags: tuple[str, ...]) -> forkserver.Process:
