@@ -35,8 +35,8 @@ MOORING = (sys.executable, "-m", "mooring")
 MACHINES = ("machine-1", "machine-2", "machine-3")
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 PATIENCE = 20.0
-SPACE = 64 << 20
-"""Octets of the folder for temporary files: the demo's files take an eighth of them."""
+SPACE = 16 << 20
+"""Octets of the folder for temporary files: the files of the demo take a tenth of them."""
 LIFETIME = "40s"
 """Lifetime of certificates, so that a renewal is seen: they are dated back by five minutes, and agents renew them at 90 %."""
 

@@ -40,5 +40,5 @@ def test_the_demo_says_where_room_is_missing(tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert f"failed  5 MB are left for {tmp_path}" in done.stdout
-    assert "64 MB are needed: make room, or choose another TMPDIR\n" in done.stdout
+    assert "16 MB are needed: make room, or choose another TMPDIR\n" in done.stdout
     assert list(tmp_path.iterdir()) == []
