@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 pytest_plugins = [
     "tests.support.liveserver",
@@ -31,8 +32,15 @@ pytest_plugins = [
     "tests.orders",  # after longestfirst, which deals what this one repeats: pytest calls the last one first
 ]
 
+ROOT = Path(__file__).parent
 _STALLS = (HealthCheck.too_slow,)
-settings.register_profile("developer", deadline=None, max_examples=20, suppress_health_check=_STALLS)
+# Hypothesis' own choice of a folder ends the test, by a warning, in a clone that cannot be written
+_FAILED_BEFORE = (
+    DirectoryBasedExampleDatabase(ROOT.parent / ".hypothesis/examples") if os.access(ROOT.parent, os.W_OK) else None
+)
+settings.register_profile(
+    "developer", deadline=None, max_examples=20, suppress_health_check=_STALLS, database=_FAILED_BEFORE
+)
 settings.register_profile(
     "ci", parent=settings.get_profile("developer"), max_examples=50, derandomize=True, database=None
 )
@@ -53,7 +61,6 @@ GO_FIXTURES = frozenset({"kubectl", "program"})
 """Fixtures that hand a test kubectl. Go asks the kernel for the time, past a preloaded libfaketime (tests/steady.py)."""
 GO_FOLDER = "kubernetes"
 """Folder whose tests run kube-apiserver and kubectl."""
-ROOT = Path(__file__).parent
 
 
 def pytest_xdist_auto_num_workers() -> int:
