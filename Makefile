@@ -16,6 +16,7 @@ FILE   :=
 unexport PYTHONDONTWRITEBYTECODE
 # modules and settings of another Python, and settings with which pytest or pip does not run
 unexport PYTHONHOME PYTHONPATH PYTHONSAFEPATH PYTHONUSERBASE PYTHONIOENCODING PYTHONOPTIMIZE PYTHONWARNINGS PYTHONINSPECT
+# recipes replace their shell by exec, so that a signal that ends make ends what it runs
 # in continuous integration the order of tests is the same in each run, so that a failure comes from the change
 ORDER := $(if $(filter-out 0 false,$(CI)),--randomly-seed=1,)
 # tracing takes a third longer, so that it is left to continuous integration and to `make coverage`
@@ -36,42 +37,42 @@ endif
 $(STAMP): requirements/dev.lock pyproject.toml
 	@python="$(PYTHON)"; if [ -z "$$python" ]; then echo "error: no Python 3.11 or newer in PATH: install it \
 	(Debian, Ubuntu: apt install python3 python3-venv), or name one: make PYTHON=/path/to/python3" >&2; exit 1; fi; \
-	test "$$("$$python" -c '$(RUNS)' 2>/dev/null)" = True || { echo "error: $$python is not a Python that runs, or one before 3.8: make PYTHON=/path/to/python3" \
+	test "$$("$$python" -I -c '$(RUNS)' 2>/dev/null)" = True || { echo "error: $$python is not a Python that runs, or one before 3.8: make PYTHON=/path/to/python3" \
 	>&2; exit 1; }; \
-	"$$python" tests/environment.py $(VENV)
+	exec "$$python" tests/environment.py $(VENV)
 
 setup: $(STAMP) ## make .venv with all requirements
 
 demo: setup ## run a server, create a token, join three machines: every step with its time
-	@$(BIN)/python -m tests.demo
+	@exec $(BIN)/python -m tests.demo
 
 up: setup ## run a server: state in ./data, admin kubeconfig at ./data/admin.conf
-	@$(BIN)/mooring up --data-dir "$(DATA)"
+	@exec $(BIN)/mooring up --data-dir "$(DATA)"
 
 test: setup ## run the tests of a change; ARGS="-k rbac" runs some; CI=true adds the coverage gate of the pure rooms
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m "not scenario" $(GATE) $(ARGS)
+	exec $(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m "not scenario" $(GATE) $(ARGS)
 
 test-all: setup ## run the rest: scenarios, real clients, faults and crashes
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m scenario $(ARGS)
+	exec $(BIN)/python -m pytest -n auto --dist worksteal $(ORDER) -m scenario $(ARGS)
 
 faults: setup ## run 300 seeds of failing file operations; MOORING_FAULT_SEEDS=1000-2000 chooses others
-	MOORING_FAULT_SEEDS="$${MOORING_FAULT_SEEDS:-0-299}" $(BIN)/python -m pytest -n auto --dist worksteal -m faults $(ARGS)
+	MOORING_FAULT_SEEDS="$${MOORING_FAULT_SEEDS:-0-299}" exec $(BIN)/python -m pytest -n auto --dist worksteal -m faults $(ARGS)
 
 test-long: setup ## run what takes longest: those seeds, and 2 000 examples of a property; ARGS chooses among the properties
 	$(MAKE) faults ARGS=
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n auto --dist worksteal --timeout 3600 -m hypothesis $(ARGS)
+	HYPOTHESIS_PROFILE=thorough exec $(BIN)/python -m pytest -n auto --dist worksteal --timeout 3600 -m hypothesis $(ARGS)
 
 test-changed: setup ## run the tests of the rooms that the working tree touches
-	$(BIN)/python -m tests.changed $(ARGS)
+	exec $(BIN)/python -m tests.changed $(ARGS)
 
 steady: setup ## find tests that wait for luck: three orders of live tests on a busy machine with a slow disk; about 45 minutes
-	$(BIN)/python -m tests.steady $(ARGS)
+	exec $(BIN)/python -m tests.steady $(ARGS)
 
 replay: setup ## run again what a worker with a failed test ran: FILE=.replay/gw0.json
-	$(BIN)/python -m tests.replay $(if $(FILE),"$(FILE)")
+	exec $(BIN)/python -m tests.replay $(if $(FILE),"$(FILE)")
 
 coverage: setup ## run the whole suite, and print the coverage of every room
-	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --room-coverage
+	exec $(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --room-coverage
 
 check: setup ## check lint, format, types, layers and purity, generated pages, citations
 	$(BIN)/ruff check .
@@ -87,10 +88,10 @@ format: setup ## format the tree, and mend what ruff can
 	$(BIN)/ruff format .
 
 bench: setup ## measure Mooring's figures beside those of Kubernetes
-	$(BIN)/python -m bench
+	exec $(BIN)/python -m bench
 
 lock: setup ## renew requirements/*.lock for every Python; ARGS=--check lists what is behind, ARGS=--keep keeps versions
-	$(BIN)/python -m tests.locks $(ARGS)
+	exec $(BIN)/python -m tests.locks $(ARGS)
 
 clean: ## remove the files that the targets made (not ./data)
 	rm -rf $(VENV) .venv-newest-pip .keystone .ansible .bench .replay .coverage .coverage.* .*_cache .hypothesis

@@ -4,9 +4,9 @@ Contract:
 * What counts as changed is what differs from HEAD, and what git does not track yet.
 * For a module of Mooring these are the tests in the folder of its room, and every test that imports the module, or a module of the
   same room that reaches it by imports. For a module below tests/ these are the tests that import it, or have its dotted name in a
-  string, and itself; for a conftest.py those of its folder, too. For any other file these are the tests at the top of tests/, and
-  for one below src/ those of its room. An example, a data vector or another file below tests/ adds the tests that name it, or,
-  where none does, its folder.
+  string, and itself; for a conftest.py those of its folder, too. For any other file these are the tests at the top of tests/, those
+  with its path or that of its folder in their text, and for one below src/ those of its room. An example, a data vector or another
+  file below tests/ adds the tests that name it, or, where none does, its folder.
 * Scenarios run only when their own file changed. `make test` and `make test-all` run everything.
 """
 
@@ -24,6 +24,7 @@ import grimp
 import pytest
 from grimp.exceptions import SourceSyntaxError
 
+from tests.endings import ended_by_exceptions, finished
 from tests.tworuns import of_scenarios
 
 ROOT = Path(__file__).parents[1]
@@ -100,6 +101,12 @@ def naming(path: Path, texts: dict[Path, str]) -> set[Path]:
     return set()
 
 
+def quoting(path: Path, texts: dict[Path, str]) -> set[Path]:
+    """Return the modules below tests/ with the path of a file in their text, or that of its folder: `docs/threats`."""
+    names = [path.as_posix(), *([path.parent.as_posix()] if len(path.parts) > 2 else [])]
+    return {test for test, text in texts.items() if any(name in text for name in names)}
+
+
 def reaching(module: str, graph: grimp.ImportGraph) -> set[str]:
     """Return the module and those of its room that reach it by imports."""
     if module not in graph.modules:
@@ -127,6 +134,7 @@ def affected(changed: Iterable[Path], texts: dict[Path, str], graph: grimp.Impor
                 wanted |= {test for test in tests if test.is_relative_to(path.parent)}
         else:
             wanted |= {test for test in tests if len(test.parts) == 2}
+            wanted |= quoting(path, texts)
             if path.is_relative_to(SOURCE):
                 wanted |= {test for test in tests if test.parts[:2] == ("tests", room_of(module_of(path)))}
             if path.parts[0] in {"tests", "examples"}:
@@ -172,8 +180,9 @@ def main() -> int:
     if not wanted:
         return 0
     flags = [sys.executable, "-m", "pytest", "-n", "auto", "--dist", "worksteal", *sys.argv[1:]]
-    return exit_code(subprocess.run([*flags, *wanted], cwd=ROOT, check=False).returncode)
+    return exit_code(finished(subprocess.Popen([*flags, *wanted], cwd=ROOT)))
 
 
 if __name__ == "__main__":
+    ended_by_exceptions()
     sys.exit(main())

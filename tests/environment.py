@@ -70,6 +70,10 @@ CAUSES = (
         "the certificate of the package registry is not trusted: set PIP_CERT to the CA",
     ),
     (
+        re.compile(r"File contains no section headers|contains parsing errors|Configuration file contains"),
+        "a file of pip's configuration cannot be read (pip config debug lists them): {line}",
+    ),
+    (
         re.compile(r"DO NOT MATCH THE HASHES"),
         "a downloaded library has another hash than requirements/dev.lock: do not use this registry",
     ),
@@ -280,6 +284,14 @@ def is_recent(folder: Path) -> bool:
     return all(path.stat().st_mtime_ns <= finished for path in (LOCK, TREE / "pyproject.toml"))
 
 
+def keep_ascii(file: Path) -> None:
+    """Make the paths of a .pth relative when they are not ASCII: Python 3.11 reads it in the encoding of the locale, and stops."""
+    lines = file.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    if not "".join(lines).isascii():
+        relative = [line if line.isascii() else os.path.relpath(line, file.parent) for line in lines]
+        file.write_text("".join(f"{line}\n" for line in relative), encoding="utf-8", errors="surrogateescape")
+
+
 def install(folder: Path) -> None:
     """Install the lock and the tree. Raises FailedError."""
     total = len(PIN.findall(LOCK.read_text(encoding="utf-8")))
@@ -300,6 +312,8 @@ def install(folder: Path) -> None:
         lock = ("--no-deps", "--require-hashes", "-r", LOCK)
         run(folder, *pip, "install", *lock, variables=variables, on_line=progress.note)
         run(folder, *pip, "install", "--no-deps", "--no-build-isolation", "--editable", ".", variables=variables)
+        for file in folder.glob("lib/python*/site-packages/*.pth"):
+            keep_ascii(file)
         run(folder, *pip, "check", variables=variables)
     finally:
         progress.end()

@@ -26,6 +26,8 @@ import pytest
 FOLDER = ".replay"
 ENVIRONMENT = ("CI", "HYPOTHESIS_PROFILE", "MOORING_FAULT_SEEDS")
 """Variables that decide which tests there are, or which examples a property has."""
+MOST = 10_000_000
+"""No session has so many tests."""
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -44,6 +46,8 @@ def numbers(text: str) -> list[int]:
     found: list[int] = []
     for run in text.split(","):
         first, _, last = run.partition("-")
+        if int(last or first) > MOST:
+            raise ValueError("more tests than there can be")
         found += range(int(first), int(last or first) + 1)
     return found
 
@@ -169,8 +173,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def arguments(file: str) -> tuple[list[str], dict[str, str]]:
     """Return the arguments of pytest and the variables for a file. Raises OSError, and ValueError for what is no such file."""
+    content = Path(file).read_bytes()
     try:
-        document = json.loads(Path(file).read_text())
+        document = json.loads(content)
         environment = document.get("environment", {})
         words = [*document["selection"], *document["paths"], *environment.values()]
         if (
@@ -179,10 +184,10 @@ def arguments(file: str) -> tuple[list[str], dict[str, str]]:
             or not all(isinstance(word, str) for word in words)
             or not set(environment).issubset(ENVIRONMENT)
         ):
-            raise ValueError("not a file that a session wrote")
+            raise TypeError
         order = ["-p", "no:randomly"] if document["seed"] is None else [f"--randomly-seed={document['seed']}"]
         return [*order, *document["selection"], f"--replay={file}", *document["paths"]], environment
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         raise ValueError("not a file that a session wrote") from None
 
 

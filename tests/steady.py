@@ -18,7 +18,6 @@ import contextlib
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.endings import ended_by_exceptions
+from tests.endings import ended_by_exceptions, finished
 from tests.report import Report, lines, read, total
 
 ROOT = Path(__file__).parents[1]
@@ -35,8 +34,6 @@ LOOPS = 2
 WORKERS = 4 * (os.cpu_count() or 1)
 """Live tests wait for each other's processes and for the slow disk more than they compute."""
 DELAY_MS = 50
-PATIENCE = 60.0
-"""Seconds that an interrupted pytest has for the end of its workers."""
 FAKETIME = tuple(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 
 
@@ -97,25 +94,8 @@ def run(name: str, folder: Path, variables: Mapping[str, str], arguments: list[s
         "--fail-on-leftovers", "--report", str(report), "-p", "no:tests.budgets",  # which are of a quiet core
         *arguments,
     ]  # fmt: skip
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **variables})
-    try:
-        process.wait()
-    except KeyboardInterrupt:  # a terminal interrupts both
-        ended(process)
-    except SystemExit:
-        process.send_signal(signal.SIGINT)
-        ended(process)
-        raise
+    finished(subprocess.Popen(command, cwd=ROOT, env={**os.environ, **variables}))
     return read(report)
-
-
-def ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for pytest to end its workers after an interruption."""
-    try:
-        process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def unsteady(report: Report | None) -> bool:

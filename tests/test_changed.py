@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import grimp
 import pytest
@@ -43,6 +44,8 @@ TEXTS = {
     Path("tests/pki/test_keys.py"): 'VECTORS / "keys.json"',
     Path("tests/pki/test_names.py"): "",
     Path("tests/test_docs.py"): "",
+    Path("tests/promises/test_threats.py"): 'FOLDER = ROOT / "docs/threats"',
+    Path("tests/server/test_library.py"): 'ROOT / "pyproject.toml"',
 }
 TOP = "tests/test_docs.py"
 
@@ -74,6 +77,8 @@ TOP = "tests/test_docs.py"
         pytest.param(
             "tests/support/program.py", {"tests/server/test_start.py"}, id="a program that is run by its name"
         ),
+        pytest.param("docs/threats/index.md", {TOP, "tests/promises/test_threats.py"}, id="a page of a folder"),
+        pytest.param("pyproject.toml", {TOP, "tests/server/test_library.py"}, id="a file at the top"),
         pytest.param("tests/pki/conftest.py", {"tests/pki/test_keys.py", "tests/pki/test_names.py"}, id="fixtures"),
     ],
 )
@@ -104,13 +109,13 @@ def test_scenarios_run_only_when_their_own_file_changed(monkeypatch: pytest.Monk
     )
     ran: list[list[str]] = []
 
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+    def run(command: list[str], **_: object) -> SimpleNamespace:
         ran.append([word for word in command if word.startswith("tests/")])
-        return subprocess.CompletedProcess(command, 5)
+        return SimpleNamespace(wait=lambda: None, returncode=5)
 
     monkeypatch.setattr("tests.changed.affected", lambda *_: {Path(name) for name in names})
     monkeypatch.setattr("tests.changed.changed_files", lambda: {Path("tests/test_report_live.py"), Path("docs/use.md")})
-    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr("subprocess.Popen", run)
     monkeypatch.setattr("sys.argv", ["tests.changed"])
     assert main() == 0
     assert ran == [["tests/test_docs.py", "tests/test_report_live.py"]]

@@ -20,6 +20,9 @@ from tests.environment import HELD, FailedError, alone, cause, listed_settings, 
 pytestmark = pytest.mark.sweep
 
 ROOT = Path(__file__).parents[1]
+MAKEFILE = (ROOT / "Makefile").read_text()
+CHECKS = ("generated --check", "citations", "locks --closed")
+"""Steps of `make check` that end by themselves in seconds."""
 BACKEND = """
 import pathlib, zipfile
 
@@ -126,6 +129,42 @@ def test_the_second_run_installs_nothing(tree: Tree) -> None:
     assert tree.is_installed()
     again = tree.make(tree.python)
     assert (again.returncode, again.stdout, again.stderr) == (0, "make: Nothing to be done for 'setup'.\n", "")
+
+
+def test_a_clone_whose_path_is_not_ascii_needs_no_locale_that_has_it(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "ein Klon für mich")
+    done = tree.make(tree.python, LC_ALL="C")
+    assert (done.returncode, done.stderr) == (0, "")
+    again = tree.make(tree.python, LC_ALL="C")
+    assert again.stdout == "make: Nothing to be done for 'setup'.\n", "the environment is not taken for a broken one"
+    tree.variables["LC_ALL"] = "C"
+    assert tree.is_installed()
+    command = [str(tree.folder / ".venv/bin/python"), "-c", "import backend; print(backend.__file__)"]
+    found = subprocess.run(command, env=tree.variables, capture_output=True, check=True)
+    assert Path(os.fsdecode(found.stdout.strip())).resolve() == tree.folder / "backend.py"
+
+
+def test_a_signal_that_ends_make_ends_what_it_runs(tree: Tree) -> None:
+    assert tree.make(tree.python).returncode == 0
+    (tree.folder / "tests/changed.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(100)\n")
+    command = ["make", "--silent", "test-changed", "ARGS='of a shell'"]
+    with subprocess.Popen(
+        command, cwd=tree.folder, env=tree.variables, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as make_:
+        assert make_.stdout is not None
+        runs = int(make_.stdout.readline())
+        make_.terminate()
+        # its pipe ends when nothing has it any more
+        assert make_.stdout.read() == ""
+    with pytest.raises(ProcessLookupError):
+        os.kill(runs, 0)
+
+
+def test_recipes_are_ended_by_a_signal_that_ends_make() -> None:
+    recipes = re.findall(r"^\t@?(.*\$\(BIN\)/(?:python -m (?:pytest|tests|bench)|mooring).*)$", MAKEFILE, re.MULTILINE)
+    kept = [line for line in recipes if not re.match(r"(\w+=\S+ )?exec ", line)]
+    assert len(recipes) > len(kept)
+    assert kept == [f"$(BIN)/python -m tests.{check}" for check in CHECKS]
 
 
 def test_settings_of_another_python_reach_no_target(tree: Tree) -> None:
@@ -319,7 +358,7 @@ def stub(folder: Path, name: str, *, new: bool) -> None:
     """Write a Python that says whether it is new enough, and prints its name instead of running a file."""
     path = folder / name
     path.write_text(
-        f'#!/bin/sh\ncase "$1" in -I) exit {0 if new else 1};; -c) echo True;; *) echo "{name} runs $1";; esac\n'
+        f'#!/bin/sh\ncase "$*" in *print*) echo True;; -I*) exit {0 if new else 1};; *) echo "{name} runs $1";; esac\n'
     )
     path.chmod(0o755)
 
@@ -345,7 +384,9 @@ def test_the_first_python_that_is_new_enough_is_taken(
 
 def test_a_stamp_without_a_python_beside_it_does_not_count(tree: Tree, programs: Path) -> None:
     program = programs / "python3.12"
-    program.write_text('#!/bin/sh\ncase "$1" in -I) echo 3.12;; -c) echo True;; *) echo "python3.12 runs $1";; esac\n')
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in *%d*) echo 3.12;; -I*) echo True;; *) echo "python3.12 runs $1";; esac\n'
+    )
     program.chmod(0o755)
     python = f"PYTHON={program}"
     (tree.folder / ".venv/bin").mkdir(parents=True)
@@ -438,6 +479,11 @@ def test_only_settings_of_the_network_count(listed: str, variables: dict[str, st
             "WARNING: SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]'))\n",
             "the certificate of the package registry is not trusted: set PIP_CERT to the CA",
             id="an intercepting proxy",
+        ),
+        pytest.param(
+            "Exception:\nFile contains no section headers.\nfile: '/etc/pip.conf', line: 1\n'[global\\n'\n",
+            "a file of pip's configuration cannot be read (pip config debug lists them): '[global\\n'",
+            id="a configuration that is no configuration",
         ),
         pytest.param(
             "ERROR: No matching distribution found for x==1\n",

@@ -146,6 +146,9 @@ def test_a_file_of_other_tests_is_refused(tmp_path: Path) -> None:
         (("half.json",), "error: half.json: not a file that a session wrote"),
         (("number.json",), "error: number.json: not a file that a session wrote"),
         (("home.json",), "error: home.json: not a file that a session wrote"),
+        (("text.json",), "error: text.json: not a file that a session wrote"),
+        (("octets.json",), "error: octets.json: not a file that a session wrote"),
+        (("many.json",), "error: many.json: not a file that a session wrote"),
     ],
     ids=[
         "no file",
@@ -154,6 +157,9 @@ def test_a_file_of_other_tests_is_refused(tmp_path: Path) -> None:
         "a line that was copied in part",
         "no words",
         "a variable",
+        "no JSON",
+        "no text",
+        "more tests than there can be",
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, words: tuple[str, ...], line: str) -> None:
@@ -162,5 +168,8 @@ def test_a_mistake_is_one_line(tmp_path: Path, words: tuple[str, ...], line: str
     whole = {"seed": 1, "workers": 2, "selection": [], "paths": [], "tests": 3, "fingerprint": 1, "ran": "0"}
     (tmp_path / "number.json").write_text(json.dumps({**whole, "selection": [3]}))
     (tmp_path / "home.json").write_text(json.dumps({**whole, "environment": {"HOME": "/nowhere"}}))
+    (tmp_path / "text.json").write_text("# Mooring")
+    (tmp_path / "octets.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "many.json").write_text(json.dumps({**whole, "ran": "0-9999999999"}))
     done = python(tmp_path, "tests.replay", *words)
     assert (done.returncode, done.stderr) == (2, f"{line}\n")
