@@ -58,7 +58,7 @@ test-all: setup ## run the rest: scenarios, real clients, faults and crashes
 faults: setup ## run 300 seeds of failing file operations; MOORING_FAULT_SEEDS=1000-2000 chooses others
 	MOORING_FAULT_SEEDS="$${MOORING_FAULT_SEEDS:-0-299}" exec $(BIN)/python -m pytest -n auto --dist worksteal -m faults $(ARGS)
 
-test-long: setup ## run what takes longest: those seeds, and 2 000 examples of a property; ARGS chooses among the properties
+test-long: setup ## run what takes longest, about 40 minutes: those seeds, and 2 000 examples of a property; ARGS chooses among the properties
 	$(MAKE) faults ARGS=
 	HYPOTHESIS_PROFILE=thorough exec $(BIN)/python -m pytest -n auto --dist worksteal --timeout 3600 -m hypothesis $(ARGS)
 

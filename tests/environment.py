@@ -183,7 +183,7 @@ def make(folder: Path) -> None:
         if folder.is_symlink() or folder.is_file():
             raise FailedError(f"{folder} is not a folder: remove it")
         if folder.exists():
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 (folder / STAMP).unlink()  # first, because a deletion may be interrupted
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
