@@ -147,7 +147,7 @@ def test_a_clone_whose_path_is_not_ascii_needs_no_locale_that_has_it(tmp_path: P
 def test_a_signal_that_ends_make_ends_what_it_runs(tree: Tree) -> None:
     assert tree.make(tree.python).returncode == 0
     (tree.folder / "tests/changed.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(100)\n")
-    command = ["make", "--silent", "test-changed", "ARGS='of a shell'"]
+    command = ["make", "--silent", "test-changed", 'ARGS="of a shell"']  # make hands double quotes to a shell
     with subprocess.Popen(
         command, cwd=tree.folder, env=tree.variables, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as make_:
