@@ -296,6 +296,8 @@ def kubeconfig(file: str) -> str:
         pytest.param(
             "a.conf", kubeconfig("gone.pem"), "gone.pem cannot be read: no such file", id="a file that is gone"
         ),
+        pytest.param("a.conf", kubeconfig("/dev/stdin"), "/dev/stdin is not a regular file", id="standard input"),
+        pytest.param("a.conf", kubeconfig("/dev/fd/0"), "/dev/fd/0 is not a regular file", id="a descriptor"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_and_hides_no_end(

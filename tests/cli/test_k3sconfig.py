@@ -261,6 +261,36 @@ def test_the_mode_of_a_file(agent: Agent, text: str, mode: int, said: str) -> No
         assert agent.plan().settings.server == (URL,)
 
 
+@pytest.mark.parametrize(
+    ("mode", "is_refused"),
+    [
+        pytest.param(0o777, True, id="everybody may replace files"),
+        pytest.param(0o1777, False, id="each user may replace own ones, as in /tmp"),
+        pytest.param(0o775, False, id="a group may"),
+    ],
+)
+@pytest.mark.parametrize("place", ["etc/rancher", "etc/rancher/k3s", f"{DEFAULT}.d"])
+def test_the_mode_of_the_directories_above_a_file(agent: Agent, mode: int, is_refused: bool, place: str) -> None:
+    agent.file(f"server: {URL}\n")
+    agent.file("node-name: a\n", f"{DEFAULT}.d/a.yaml")
+    directory = agent.root / place
+    directory.chmod(mode)
+    if is_refused:
+        assert f"could send this machine to another server; run chmod o-w on {directory}" in agent.refused()
+    else:
+        assert agent.plan().settings.server == (URL,)
+
+
+def test_a_drop_in_of_another_user_is_refused_where_the_file_is_named(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = agent.file(f"server: {URL}\n")
+    drop_in = agent.file("on-renew: [reboot]\n", f"{DEFAULT}.d/a.yaml")
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.setattr(files, "ROOT", 4712)
+    assert f"{drop_in} belongs to another user" in agent.refused("--config", str(path))
+
+
 def test_a_default_file_of_another_user_is_refused(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     path = agent.file(f"server: {URL}\n")
     monkeypatch.setattr(os, "geteuid", lambda: 4711)

@@ -362,6 +362,8 @@ def test_a_password_on_the_command_line_is_not_repeated(arguments: tuple[str, ..
         ("K10<hash of the CA>::server:<password>", "K10<hash of the CA>::server:<password>"),
         ("write abcdef.0123456789abcdef", "write abcdef.0123456789abcdef"),
         ("server.example:6443 sha256:00", "server.example:6443 sha256:00"),
+        ("http://root:hunter2@[::1]:2379/a, https://t0ken@b", "http://(redacted)@[::1]:2379/a, https://(redacted)@b"),
+        ("https://example.com/users/jane@example.com", "https://example.com/users/jane@example.com"),
     ],
     ids=[
         "a token keeps its id",
@@ -374,6 +376,8 @@ def test_a_password_on_the_command_line_is_not_repeated(arguments: tuple[str, ..
         "a form stays",
         "the documented example stays",
         "the rest stays",
+        "user and password of a URL",
+        "an address behind a path stays",
     ],
 )
 def test_what_looks_like_a_secret_is_cut_out(text: str, shown: str) -> None:

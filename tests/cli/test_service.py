@@ -403,6 +403,39 @@ def test_what_a_unit_cannot_hold_is_refused(flags: tuple[str, ...], words: str, 
     assert "0123456789abcdef" not in done.all
 
 
+_PASSWORD = "hunter2-secret"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(("--storage", "etcd:http://root:{}@192.0.2.1:2379"), id="the store"),
+        pytest.param(("--storage", "sqlite:postgres://root:{}@192.0.2.1/k3s"), id="a store of k3s"),
+        pytest.param(("--etcd-servers", "http://root:{}@192.0.2.1:2379"), id="etcd"),
+        pytest.param(("--service-account-issuer", "https://root:{}@192.0.2.1"), id="the issuer of tokens"),
+        pytest.param(("--service-account-jwks-uri", "https://root:{}@192.0.2.1"), id="the keys of tokens"),
+        pytest.param(("--oidc-client-id", "a", "--oidc-issuer-url", "https://root:{}@192.0.2.1"), id="a provider"),
+        pytest.param(("--keystone-url", "https://root:{}@192.0.2.1/v3"), id="Keystone"),
+        pytest.param(("--control-plane-endpoint", "root:{}@192.0.2.1:6443"), id="the server's own address"),
+        pytest.param(("--advertise-address", "https://root:{}@192.0.2.1"), id="the address of the Service"),
+    ],
+)
+def test_a_password_in_a_url_is_refused_at_every_door_and_not_repeated(
+    flags: tuple[str, ...], mooring: CommandLine, tmp_path: Path
+) -> None:
+    words = [one.format(_PASSWORD) for one in flags]
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "".join(f"{key.removeprefix('--')}: {value}\n" for key, value in zip(words[::2], words[1::2], strict=True))
+    )
+    unit = mooring("server", "unit", *words)
+    start = mooring("server", "--data-dir", str(tmp_path / "data"), *words)
+    check = mooring("config", "check", str(file))
+    assert (unit.code, start.code, check.code) == (2, 2, 1)
+    assert _PASSWORD not in unit.all + start.all + check.all
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("flags", [(), ("--workers", "2", "--secure-port", "443")], ids=["plain", "more"])
 def test_systemd_accepts_the_unit_of_a_server(flags: tuple[str, ...], mooring: CommandLine, tmp_path: Path) -> None:

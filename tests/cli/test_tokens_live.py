@@ -355,7 +355,10 @@ def test_a_token_whose_groups_the_server_refuses_is_listed_with_a_warning(
     finally:
         tokens.done("token", "delete", "odd001")
     assert "odd001" in outcome.out.split()
-    assert 'Warning: bootstrap group " admins" is invalid: it must match' in outcome.err
+    assert (
+        'Warning: token odd001 cannot be used to join: bootstrap group " admins" is invalid: it must match'
+        in outcome.err
+    )
 
 
 def test_delete_takes_ids_and_whole_tokens(tokens: CommandLine) -> None:

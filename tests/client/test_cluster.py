@@ -434,6 +434,8 @@ def test_a_watch_event_without_an_object_is_refused() -> None:
 
 
 def test_plain_http_is_refused() -> None:
+    with pytest.raises(ConfigError, match="begins with a blank: remove it"):
+        ClusterClient(Cluster("c", " https://127.0.0.1:1"), KubeconfigUser("u"), SystemClock())
     with pytest.raises(ConfigError, match="must be an https URL"):
         ClusterClient(Cluster("c", "http://127.0.0.1:8080"), KubeconfigUser("u"), SystemClock())
 

@@ -57,5 +57,24 @@ def test_what_is_planned_for_a_token(secret: Obj, actions: list[Action]) -> None
     assert plan(CLEANER, KEY, views(secrets=[secret])) == actions
 
 
+@pytest.mark.parametrize(
+    ("expiration", "reason"),
+    [
+        pytest.param("2026-01-02T03:04:05", "the expiration is not an RFC 3339 time", id="no zone"),
+        pytest.param("2099-01-02T03:04:05Z\n", "the expiration is not an RFC 3339 time", id="a newline of echo"),
+        pytest.param(" 2099-01-02T03:04:05Z", "the expiration is not an RFC 3339 time", id="a blank"),
+        pytest.param("2099-02-30T03:04:05Z", "the expiration is not a time that exists", id="no such day"),
+        pytest.param(moment(-HOUR), "", id="an end that has passed is ordinary"),
+    ],
+)
+def test_a_deletion_for_an_expiration_that_cannot_be_read_is_logged_with_the_reason(
+    expiration: str, reason: str
+) -> None:
+    (action,) = plan(CLEANER, KEY, views(secrets=[token_secret(expiration=expiration)]))
+    assert isinstance(action, Delete)
+    wanted = f"the token Secret kube-system/{KEY[1]} was deleted, because its expiration counts as past: {reason}"
+    assert action.announcement.startswith(wanted) if reason else not action.announcement
+
+
 def test_a_deleted_token_needs_no_action() -> None:
     assert plan(CLEANER, KEY, views()) == []

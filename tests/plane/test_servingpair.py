@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from mooring.clock import SystemClock
+from mooring.clock import SystemClock, rfc3339
 from mooring.errors import ConfigError
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.certificate import Certificate
@@ -295,6 +295,14 @@ def test_a_named_bundle_is_published_whole(tmp_path: Path) -> None:
 def test_a_named_bundle_has_to_verify_the_certificate(tmp_path: Path, root: bytes, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         Room(tmp_path, STRANGER, root=root).start()
+
+
+@pytest.mark.parametrize("days", [1, -4000], ids=["a CA that begins tomorrow", "a CA that has ended"])
+def test_a_named_bundle_whose_ca_is_not_valid_now_is_refused_with_its_times(tmp_path: Path, days: int) -> None:
+    ca = ThrowawayCA("other", now=SystemClock().now() + timedelta(days=days))
+    begin, end = rfc3339(ca.certificate.not_valid_before_utc), rfc3339(ca.certificate.not_valid_after_utc)
+    with pytest.raises(ConfigError, match=f"root-ca-file: CN=other is valid from {begin} to {end}, and it is "):
+        Room(tmp_path, ca.server("127.0.0.1"), root=STRANGER_CA.certificate_pem + ca.certificate_pem).start()
 
 
 BOTH = CA.certificate_pem + STRANGER_CA.certificate_pem

@@ -50,6 +50,7 @@ def test_an_endpoint_is_read(text: str, endpoint: Endpoint, shown: str) -> None:
         ("a" * 64, "neither a DNS name nor an IP address"),
         (".".join(["a" * 60] * 5), "neither a DNS name nor an IP address"),
         ("fe80::1%eth0", "routable address"),
+        ("root:secret@node:6443", "without a user and a password$"),
     ],
 )
 def test_what_is_no_endpoint_is_refused_by_the_name_of_its_flag(text: str, part: str) -> None:

@@ -46,6 +46,13 @@ def test_slashes_at_the_end_and_empty_items_do_not_count() -> None:
         pytest.param(
             {"etcd_servers": ["http://a:2379", "https://b:2379"]}, "give URLs of one scheme", id="two schemes"
         ),
+        pytest.param({"storage": "etcd:https://u:secret@a:2379"}, "see --etcd-username", id="a password in --storage"),
+        pytest.param({"storage": "etcd: ,"}, "etcd: needs client URLs", id="etcd without a member"),
+        pytest.param({"storage": "memory:x"}, "takes nothing after the colon", id="memory with a name"),
+        pytest.param({"storage": "sqlite:"}, "sqlite: needs the path of a file", id="sqlite without a path"),
+        pytest.param({"storage": "sqlite:mysql://u:secret@a/b"}, "sqlite: needs the path", id="sqlite with a URL"),
+        pytest.param({"storage": "mysql://u:secret@a/b"}, "must start with one of etcd:, memory:, sqlite:", id="k3s's"),
+        pytest.param({"storage": "/a/b"}, "must start with one of", id="a path alone"),
         pytest.param({"etcd_prefix": "registry"}, "a path that starts with a slash", id="prefix without a slash"),
         pytest.param({"etcd_prefix": "//"}, "a path that starts with a slash", id="prefix of slashes"),
         pytest.param({"etcd_servers": MEMBERS, "storage": "memory:"}, "not both", id="two stores"),

@@ -156,9 +156,10 @@ class ClusterClient:
         """
         for one in (cluster, *others):
             if not is_https(one.server):
-                raise ConfigError(
-                    f'the server "{one.server}" must be an https URL: credentials are not sent in the clear'
-                )
+                reason = "must be an https URL: credentials are not sent in the clear"
+                if is_https(one.server.strip()):
+                    reason = "begins with a blank: remove it"
+                raise ConfigError(f'the server "{one.server}" {reason}')
         self.clusters = (cluster, *others)
         """Every address of the cluster, first the one for the next request."""
         self.namespace = namespace

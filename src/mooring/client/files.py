@@ -110,8 +110,13 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def read_limited(path: Path, limit: int = MAX_READ) -> bytes:
-    """Return the content of `path`. Raises ConfigError when it cannot be read or is larger than `limit` bytes."""
+def read_limited(path: Path, limit: int = MAX_READ, *, handed_over: bool = True) -> bytes:
+    """Return the content of `path`. Raises ConfigError when it cannot be read or is larger than `limit` bytes.
+
+    Without `handed_over` no descriptor of the program is read: of a path that another file names, and no person.
+    """
+    if not handed_over and _is_handed_over(path):
+        raise ConfigError(f"{path} is not a regular file")
     try:
         with os.fdopen(_open_file(path), "rb") as file:
             data = file.read(limit + 1)
@@ -134,7 +139,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 def _open_file(path: Path) -> int:
     """Open a regular file, or a descriptor that the program was given, for reading. Raises OSError, ConfigError."""
-    if str(path) == "/dev/stdin" or path.parent in _HANDED_OVER:
+    if _is_handed_over(path):
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
@@ -143,6 +148,10 @@ def _open_file(path: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _is_handed_over(path: Path) -> bool:
+    return str(path) == "/dev/stdin" or path.parent in _HANDED_OVER
 
 
 def check_owner(path: Path, found: os.stat_result) -> None:
@@ -167,7 +176,7 @@ def _refuse_open_directory(directory: Path) -> None:
 
 
 def refuse_other_writers(path: Path, consequence: str, *, named: bool) -> None:
-    """Raise ConfigError for a file that other users may write, which has this consequence, or own without being named."""
+    """Raise ConfigError for a file that other users may write or replace, with this consequence, or own without being named."""
     try:
         found = path.stat()
     except OSError:
@@ -176,6 +185,10 @@ def refuse_other_writers(path: Path, consequence: str, *, named: bool) -> None:
         return
     if found.st_mode & stat.S_IWOTH:
         raise ConfigError(f"{path} can be written by every user, who {consequence}; run chmod go-w on it")
+    for directory in path.resolve().parents:
+        mode = directory.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise ConfigError(f"{path} can be replaced by every user, who {consequence}; run chmod o-w on {directory}")
     if not named and found.st_uid not in (os.geteuid(), ROOT):
         raise ConfigError(f"{path} belongs to another user; give it to root with chown, or name it with --config")
 

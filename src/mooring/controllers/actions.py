@@ -60,9 +60,19 @@ class Delete:
     """`""` (server default), `Background`, `Foreground` or `Orphan`."""
     grace_seconds: int | None = None
     """gracePeriodSeconds of the request; None leaves it to the kind."""
+    announcement: str = field(default="", compare=False)
+    """Line for the operator's log once the object is deleted; empty for none."""
 
     @classmethod
-    def of(cls, plural: str, obj: Obj, *, propagation: str = "", grace_seconds: int | None = None) -> Delete:
+    def of(
+        cls,
+        plural: str,
+        obj: Obj,
+        *,
+        propagation: str = "",
+        grace_seconds: int | None = None,
+        announcement: str = "",
+    ) -> Delete:
         """Delete `obj` with preconditions on its uid and resourceVersion."""
         metadata = obj["metadata"]
         return cls(
@@ -73,6 +83,7 @@ class Delete:
             metadata["resourceVersion"],
             propagation,
             grace_seconds,
+            announcement,
         )
 
 

@@ -281,10 +281,10 @@ class Reconciler:
                 if action.still is not None and not action.still(self._api.views, self._clock.now()):
                     return False
                 await api.update(action.plural, action.obj, action.subresource, action.still)
-                if action.announcement:
-                    log.warning("%s", action.announcement)
             else:
                 await api.delete(action)
+            if not isinstance(action, Create) and action.announcement:
+                log.warning("%s", action.announcement)
         except AlreadyExistsError:
             return not (isinstance(action, Create) and action.must_be_new)
         except NotFoundError:

@@ -48,6 +48,8 @@ def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT, *, is_
     `is_dialled`: only this machine uses the address. It may have an interface (`fe80::1%eth0`), and a name a final dot.
     """
     host, port, colon = text, "", ""
+    if "@" in text:
+        raise ConfigError(f"{key}: give a host and a port, without a user and a password")
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):

@@ -11,6 +11,9 @@ from mooring.errors import ConfigError
 from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.valuetypes import COMMA_SEPARATED, TEXT
 
+ETCD, MEMORY, SQLITE = SCHEMES = ("etcd", "memory", "sqlite")
+"""Schemes of the URLs of stores."""
+
 
 def _without_trailing_slash(text: str, key: str) -> str:
     return text.rstrip("/") or text[:1]
@@ -35,6 +38,30 @@ def etcd_urls(values: Iterable[str], key: str) -> tuple[str, ...]:
     if len(schemes) > 1:
         raise ConfigError(f"{key}: give URLs of one scheme, all http or all https")
     return urls
+
+
+def storage_url(text: str, key: str) -> str:
+    """Return the URL of a store, `<scheme>:<rest>`, in its normal form. Raises ConfigError, which repeats no URL."""
+    scheme, colon, rest = text.partition(":")
+    if not colon or scheme not in SCHEMES:
+        known = ", ".join(f"{name}:" for name in SCHEMES)
+        raise ConfigError(
+            f"{key}: the URL must start with one of {known} (for example sqlite:/var/lib/mooring/mooring.db)"
+        )
+    if scheme == ETCD:
+        servers = etcd_urls(rest.split(","), key)
+        if not servers:
+            raise ConfigError(f"{key}: etcd: needs client URLs, for example etcd:https://10.0.0.1:2379")
+        return f"{ETCD}:{','.join(servers)}"
+    if scheme == MEMORY and rest:
+        raise ConfigError(f"{key}: memory: takes nothing after the colon; its data is lost on exit")
+    if scheme == SQLITE and (not rest or "://" in rest):
+        raise ConfigError(f"{key}: sqlite: needs the path of a file, for example sqlite:/var/lib/mooring/mooring.db")
+    return text
+
+
+def _store(text: str, key: str) -> str:
+    return text and storage_url(text, key)
 
 
 def _prefix(text: str, key: str) -> str:
@@ -64,6 +91,7 @@ class StorageSettings(Settings):
         meaning="Store of the objects: sqlite:PATH, etcd:URL,URL,… or memory:.",
         default_note="sqlite in the data directory",
         metavar="URL",
+        parse=_store,
         everyday=True,
     )
     etcd_servers: tuple[str, ...] = setting(
@@ -100,8 +128,8 @@ class StorageSettings(Settings):
     def storage_url(self) -> str:
         """URL of the store of objects."""
         if self.etcd_servers:
-            return f"etcd:{','.join(self.etcd_servers)}"
-        return self.storage or f"sqlite:{self.data_dir}/mooring.db"
+            return f"{ETCD}:{','.join(self.etcd_servers)}"
+        return self.storage or f"{SQLITE}:{self.data_dir}/mooring.db"
 
     @property
     def in_memory(self) -> bool:

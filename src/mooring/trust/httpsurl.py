@@ -21,6 +21,8 @@ def https_url_problem(text: str, *, query: bool = False, fragment: bool = False)
 
     A query and a fragment are refused unless `query` and `fragment` allow them.
     """
+    if any(map(str.isspace, text)):
+        return "it contains a blank" if text == text.strip() else "it begins or ends with a blank"
     try:
         parts = urlsplit(text)
         has_host = bool(parts.hostname) and parts.port != 0
@@ -28,7 +30,7 @@ def https_url_problem(text: str, *, query: bool = False, fragment: bool = False)
         return "it is not a URL"
     if parts.scheme != "https":
         return "the scheme must be https"
-    if not has_host or not text.isascii() or not text.isprintable() or " " in text:
+    if not has_host or not text.isascii() or not text.isprintable():
         return "it is not a URL"
     if "@" in parts.netloc:
         return "it must not contain a user name or a password"

@@ -18,6 +18,7 @@ from mooring.agent.loadbalancer.connection import READ_BUFFER, WRITE_BUFFER, Dia
 from mooring.agent.loadbalancer.proxy import (
     CHECK_SECONDS,
     DIAL_SECONDS,
+    FULL_SECONDS,
     HALF_CLOSED_SECONDS,
     SILENT_SECONDS,
     LoadBalancer,
@@ -464,6 +465,23 @@ def test_too_many_connections_close_the_one_idle_longest(tmp_path: Path, monkeyp
             assert await to.ask(balancer) == peer.address
             await second.ends()
             assert await first.ask() == peer.address
+
+    asyncio.run(run())
+
+
+def test_a_program_that_opens_too_many_connections_fills_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(proxy, "MAX_CONNECTIONS", 1)
+
+    async def run() -> None:
+        async with setting(tmp_path) as to:
+            balancer = await to.balancer(await to.peer())
+            for minute in (1, 2):
+                for _ in range(5):
+                    assert await to.ask(balancer)
+                assert caplog.text.count("there are 1 connections") == minute
+                to.clock.spend(FULL_SECONDS)
 
     asyncio.run(run())
 

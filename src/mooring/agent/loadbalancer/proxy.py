@@ -57,6 +57,8 @@ HALF_CLOSED_SECONDS = 60.0
 """Seconds without a byte after which a connection ends that one side has finished. Clients of a cluster end both at once."""
 MAX_CONNECTIONS = 256
 """A kubelet, a proxy and an agent hold about a dozen. Each takes two of the 1024 file descriptors that a process may open."""
+FULL_SECONDS = 60.0
+"""Seconds between two warnings about too many connections."""
 MAX_STATE = 1 << 16
 """Octets of the saved list: 64 addresses take 17 KiB."""
 
@@ -89,6 +91,7 @@ class LoadBalancer:
         self._clock = clock
         self._listener: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._report_full_after = 0.0
         self._probes: dict[str, asyncio.Task[None]] = {}
         self._connections: dict[Connection, None] = {}
         self._reported_all_failed = False
@@ -249,11 +252,17 @@ class LoadBalancer:
     def _accepted(self, connection: Connection) -> None:
         now = self._clock.monotonic()
         if len(self._connections) >= MAX_CONNECTIONS:
-            log.warning("load balancer: there are %d connections; the one idle longest is closed", MAX_CONNECTIONS)
+            self._report_full(now)
             min(self._connections, key=lambda one: one.idle_since(now)).abort()
         connection.begin(now)
         self._connections[connection] = None
         self._spawn(self._connect(connection))
+
+    def _report_full(self, now: float) -> None:
+        """Warn about too many connections, once a minute: any program of this machine may open more."""
+        if now >= self._report_full_after:
+            self._report_full_after = now + FULL_SECONDS
+            log.warning("load balancer: there are %d connections; the one idle longest is closed", MAX_CONNECTIONS)
 
     def _unanswered(self, connection: Connection) -> None:
         if self._clock.monotonic() - connection.opened >= SILENT_SECONDS:

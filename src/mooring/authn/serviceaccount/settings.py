@@ -47,6 +47,8 @@ def _parse_issuers(issuers: tuple[str, ...], key: str) -> tuple[str, ...]:
     for issuer in issuers:
         if _ISSUER.fullmatch(issuer) is None:
             raise ConfigError(f'{key}: "{issuer}" is no issuer; give an https URL, such as {DEFAULT_ISSUER}')
+        if "://" in issuer and "@" in issuer.partition("://")[2].partition("/")[0]:
+            raise ConfigError(f"{key}: every token names its issuer; give a URL without a user and a password")
     return issuers
 
 

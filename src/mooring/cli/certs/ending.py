@@ -201,7 +201,7 @@ def _of_kubeconfig(data: bytes, directory: str) -> Sequence[Certificate]:
     """Return the client certificates of a kubeconfig in `directory`, also those in files that it names."""
     users = resolve_paths(parse_kubeconfig(data), directory).users
     pems = [
-        user.certificate_pem or read_limited(Path(user.certificate_file))
+        user.certificate_pem or read_limited(Path(user.certificate_file), handed_over=False)
         for user in users
         if user.certificate_pem or user.certificate_file
     ]

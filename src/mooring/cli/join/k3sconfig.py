@@ -4,8 +4,8 @@ Rules kept here (docs/protocol/k3s.md#configuration-file-of-an-agent):
 * The drop-ins are the files `*.yaml` and `*.yml` of the directory `FILE.d`, by name. The file or one drop-in must be there when the
   file is named.
 * Each file has a limit of bytes, and the directory one of files.
-* A file that every user may write is refused, and so is one that other users may read when it holds a secret. In the default place
-  it must belong to root or to the user of this process.
+* A file that every user may write or replace is refused, and so is one that other users may read when it holds a secret. In the
+  default place it must belong to root or to the user of this process, and so must every drop-in.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def read(config: str, settings: Sequence[Setting], default: Path = Path()) -> Ag
     if _is_there(path) or (config and not paths):  # reading a named file that is missing reports it
         paths = [path, *paths]
     for path in paths:
-        refuse_other_writers(path, "could send this machine to another server", named=bool(config))
+        # a drop-in is not named: whoever owns it could have made its directory beside a file in /tmp
+        refuse_other_writers(path, "could send this machine to another server", named=path == Path(config))
     file = read_agent_file([(str(path), read_limited(path, MAX_BYTES)) for path in paths], settings)
     for secret_path, key in file.secrets.items():
         if Path(secret_path).is_file() and (problem := exposure(Path(secret_path))):

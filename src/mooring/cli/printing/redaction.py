@@ -1,8 +1,8 @@
 """Redaction of secrets in messages (law 9).
 
-Rules kept here: of a bootstrap token the public id stays, and of a K10 token the hash. User and password after it, a signed token
-(JWT) and a private key are removed whole. The token in Kubernetes' documentation, which messages show as an example, stays.
-Redaction is the last protection, for messages that repeat input; the messages of this program hold no secrets.
+Rules kept here: of a bootstrap token the public id stays, and of a K10 token the hash. User and password after it, those in a URL,
+a signed token (JWT) and a private key are removed whole. The token in Kubernetes' documentation, which messages show as an example,
+stays. Redaction is the last protection, for messages that repeat input; the messages of this program hold no secrets.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _SECRETS = (
         ),
         r"\1(redacted)",
     ),
+    (re.compile(r"(?<=://)[^\s/@]+@"), "(redacted)@"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), "(redacted)"),
 )
 

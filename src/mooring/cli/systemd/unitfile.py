@@ -85,7 +85,7 @@ def text_of(setting: Setting, value: Any) -> str:
     if setting.metavar == "NAME=CERT,KEY":
         name, _, files = text.partition("=")
         return f"{name}={','.join(map(_absolute, files.split(',', 1)))}"
-    if setting.metavar == "URL" and text.startswith(_SQLITE):
+    if setting.metavar == "URL" and text.startswith(_SQLITE) and "://" not in text:
         return f"{_SQLITE}{Path(text.removeprefix(_SQLITE)).absolute()}"
     return text
 

@@ -73,10 +73,15 @@ def list_tokens(output: str, redact: bool, dry_run: bool, token_format: str, cho
     for secret in listed.items:
         try:
             joined_keys(secret)
-            found.append((from_secret(secret), secret))
-            groups(secret)
+            record = from_secret(secret)
+            found.append((record, secret))
         except TokenError as error:
             echo(f"Warning: {redacted(str(error))}", err=True)
+            continue
+        try:
+            groups(secret)
+        except TokenError as error:
+            echo(f"Warning: token {record.token.id} cannot be used to join: {redacted(str(error))}", err=True)
     if token_format == K3S:
         _print_as_k3s(found, output, chosen.clock.now())
     else:

@@ -3,6 +3,7 @@
 Rules kept here (docs/protocol/bootstrap-tokens.md#token-cleaner):
 * A Secret of the token type in kube-system is deleted when its expiration has passed or cannot be parsed; name, id and usages do
   not matter. A token with a future expiration is planned again at that moment.
+* A deletion for an expiration that cannot be parsed is logged with the reason: the token may be minutes old.
 * The delete carries uid and resourceVersion: a token that was just prolonged or recreated stays.
 * Deletion is hygiene: authenticator and signer check the expiration themselves.
 """
@@ -16,8 +17,9 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
-from mooring.controllers.bootstrap.tokensecrets import SECRETS, expiration_of, is_token
-from mooring.trust.bootstraptoken.tokensecret import expired
+from mooring.controllers.bootstrap.tokensecrets import SECRETS, is_token
+from mooring.trust.bootstraptoken.token import TokenError
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, expiration
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,11 @@ class TokenCleaner:
         secret = views[SECRETS].get(name, namespace)
         if secret is None or not is_token(secret) or secret["metadata"].get("deletionTimestamp"):
             return ()
-        if expired(secret, now):
-            return (Delete.of(SECRETS, secret),)
-        end = expiration_of(secret)
-        return (Requeue(end),) if end is not None else ()
+        try:
+            end = expiration(secret)
+        except TokenError as error:
+            deleted = f"the token Secret {NAMESPACE}/{name} was deleted, because its expiration counts as past: {error}"
+            return (Delete.of(SECRETS, secret, announcement=deleted),)
+        if end is None:
+            return ()
+        return (Requeue(end),) if now < end else (Delete.of(SECRETS, secret),)

@@ -22,12 +22,13 @@ from pathlib import Path
 from OpenSSL import crypto
 
 from mooring.client.files import read_limited
+from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.pki.errors import CertificateUnreadableError, PkiError
 from mooring.pki.x509.bundles import certificates, certificates_among, certificates_pem
 from mooring.pki.x509.canonicalnames import canonical_address
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.names import alternative_names
+from mooring.pki.x509.names import alternative_names, printable
 from mooring.settings.addresses import Endpoint
 from mooring.settings.serving import ServingSettings
 
@@ -56,6 +57,14 @@ def from_file(data: bytes, chain: Chain, now: datetime) -> bytes:
     except PkiError as error:
         raise ConfigError(f"{KEY}: {error}") from None
     if anchor(chain, now, bundle) is None:
+        issuers = {one.issuer.der for one in chain}
+        for ca in bundle:
+            if ca.subject.der in issuers and not ca.not_valid_before_utc <= now <= ca.not_valid_after_utc:
+                begin, end = rfc3339(ca.not_valid_before_utc), rfc3339(ca.not_valid_after_utc)
+                raise ConfigError(
+                    f"{KEY}: {printable(ca.subject)} is valid from {begin} to {end}, and it is {rfc3339(now)}: replace the CA, or "
+                    "correct the clock"
+                )
         raise ConfigError(
             f"{KEY}: no certificate in it verifies the serving certificate; append the root of its issuer, and put "
             "intermediates behind the certificate in tls-cert-file"
