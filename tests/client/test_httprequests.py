@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 import threading
+import zlib
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import timedelta
@@ -14,7 +16,7 @@ from typing import cast
 import pytest
 from cryptography import x509
 
-from mooring.client.http.connection import ResponseStream
+from mooring.client.http.connection import PIECE, ResponseStream
 from mooring.client.http.requests import PROGRESS, drive_fetching, fetch, read_steadily
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
@@ -72,6 +74,43 @@ def test_the_given_ca_is_all_the_trust_there_is() -> None:
         assert failed(HttpRequest(Trust(OTHER.certificate_pem), url=server.url)).kind == CERTIFICATE
         assert failed(HttpRequest(SYSTEM_ROOTS, url=server.url)).kind == CERTIFICATE
         assert fetched(HttpRequest(UNVERIFIED, url=server.url)).status == 200
+
+
+DOCUMENT = b'{"issuer": "https://id.example"}'
+LONG = b'"' + b"a" * 10_000_000 + b'"'
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "answered"),
+    [
+        pytest.param("gzip", gzip.compress(DOCUMENT), DOCUMENT, id="gzip, which Go's client requests"),
+        pytest.param("GZIP", gzip.compress(DOCUMENT), DOCUMENT, id="in capitals"),
+        pytest.param("x-gzip", gzip.compress(DOCUMENT), DOCUMENT, id="by its old name"),
+        pytest.param("deflate", zlib.compress(DOCUMENT), DOCUMENT, id="deflate"),
+        pytest.param("identity", DOCUMENT, DOCUMENT, id="not compressed, and said so"),
+        pytest.param("gzip", gzip.compress(LONG[: PIECE * 3]), LONG[: PIECE * 3], id="longer than a piece"),
+        pytest.param("gzip", b"", b"", id="no body"),
+        pytest.param("gzip", gzip.compress(LONG), TOO_LONG, id="a bomb"),
+        pytest.param("gzip", DOCUMENT, "not what its content-encoding gzip says", id="something else"),
+        pytest.param("gzip", gzip.compress(DOCUMENT)[:-9], "by gzip ends too early", id="half of it"),
+        pytest.param("gzip", gzip.compress(b"{}") * 2, "more than one stream of gzip", id="two streams"),
+        pytest.param("br", b"\x0b\x00\x80", "compressed by 'br', which was not requested", id="another encoding"),
+        pytest.param("gzip, gzip", b"", "compressed by 'gzip, gzip'", id="twice"),
+    ],
+)
+def test_an_answer_that_is_compressed_is_read_within_the_limit(
+    encoding: str, body: bytes, answered: bytes | str
+) -> None:
+    reply = peer.Reply(200, body, {"Content-Encoding": encoding})
+    with peer.http_peer(lambda received: reply, pair=SERVING) as server:
+        answer = got(HttpRequest(Trust(CA.certificate_pem), url=server.url, max_bytes=1_000_000))
+    assert server.requests[0].headers["Accept-Encoding"] == "identity"
+    if isinstance(answered, bytes):
+        assert isinstance(answer, HttpResponse)
+        assert answer.body == answered
+    else:
+        assert isinstance(answer, HttpFailure)
+        assert answered in (answer.kind, answer.message) or answered in answer.message
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from mooring.api.certificates.conditions import APPROVED
-from mooring.apimachinery.options import DeleteOptions
+from mooring.api.kinds import BY_PLURAL
+from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.identity import BOOTSTRAPPERS, UserInfo
 from mooring.pki.keys import generate_key
@@ -333,6 +334,35 @@ async def test_an_aggregated_role_follows_what_it_selects(room: Room) -> None:
         await until(lambda: rules() == [rule])
         await room.delete("clusterroles", "part")
         await until(lambda: rules() == [])
+
+
+@in_room
+async def test_the_rules_of_an_aggregated_role_belong_to_the_controller_that_tools_know(room: Room) -> None:
+    """Source: docs/protocol/rbac.md#aggregation. Argo CD's `managedFieldsManagers` lists this name."""
+    aggregation = {"clusterRoleSelectors": [{"matchLabels": {"to": "sum"}}]}
+    part = {
+        "metadata": {"name": "part", "labels": {"to": "sum"}},
+        "rules": [{"verbs": ["get"], "nonResourceURLs": ["/"]}],
+    }
+    name = "clusterrole-aggregation-controller"
+    api = RegistryApi(room.registry, masters_only, room.clock, name)
+    async with running(room, controllers(name), api):
+        await room.registry.writer.create(
+            BY_PLURAL["clusterroles"],
+            "",
+            {"metadata": {"name": "sum"}, "aggregationRule": aggregation},
+            room.change(),
+            WriteOptions(field_manager="tool"),
+        )
+        await room.create("clusterroles", part)
+
+        def owners() -> list[tuple[str, list[str]]]:
+            role = room.registry.views["clusterroles"].get("sum") or {"metadata": {}}
+            entries = role["metadata"].get("managedFields") or ()
+            return [(one["manager"], sorted(one["fieldsV1"])) for one in entries]
+
+        await until(lambda: (name, ["f:rules"]) in owners())
+        assert sorted(owners()) == [(name, ["f:rules"]), ("tool", ["f:aggregationRule"])]
 
 
 @in_room

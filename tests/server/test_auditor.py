@@ -21,7 +21,7 @@ from mooring.clock import rfc3339_micro
 from mooring.errors import ConfigError
 from mooring.registry.write.errors import MAX_OBJECT as STORED
 from mooring.server.audit import auditor, logfile
-from mooring.server.audit.event import audit_event
+from mooring.server.audit.event import audit_event, source_addresses
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.audit.policyfile import read_policy
 from mooring.server.audit.truncate import OMITTED, encode_record
@@ -439,6 +439,35 @@ def test_records_of_whole_objects_are_bounded_by_their_size(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
+    ("forwarded_for", "real_ip", "addresses"),
+    [
+        pytest.param("", "", ["192.0.2.1"], id="a connection alone"),
+        pytest.param("198.51.100.7", "", ["198.51.100.7", "192.0.2.1"], id="one proxy"),
+        pytest.param("198.51.100.7, 2001:db8::1 ", "", ["198.51.100.7", "2001:db8::1", "192.0.2.1"], id="two proxies"),
+        pytest.param("198.51.100.7", "203.0.113.9", ["198.51.100.7", "203.0.113.9", "192.0.2.1"], id="both headers"),
+        pytest.param("198.51.100.7", "198.51.100.7", ["198.51.100.7", "192.0.2.1"], id="one address in both"),
+        pytest.param("192.0.2.1", "", ["192.0.2.1"], id="the connection's own is not repeated"),
+        pytest.param(
+            "192.0.2.1, 198.51.100.7", "", ["192.0.2.1", "198.51.100.7", "192.0.2.1"], id="but the last is proven"
+        ),
+        pytest.param("::ffff:198.51.100.7", "", ["198.51.100.7", "192.0.2.1"], id="an IPv4-mapped one"),
+        pytest.param("unknown, 198.51.100.7:80, <script>, ,", "x", ["192.0.2.1"], id="what is not an address"),
+        pytest.param(", ".join(["203.0.113.9"] * 5000), "", ["203.0.113.9"] * 8 + ["192.0.2.1"], id="a long list"),
+    ],
+)
+def test_source_addresses_end_with_that_of_the_connection(
+    forwarded_for: str, real_ip: str, addresses: list[str]
+) -> None:
+    """Source: `SourceIPs` of k8s.io/apimachinery, and the field in audit.k8s.io/v1."""
+    assert list(source_addresses(forwarded_for, real_ip, "192.0.2.1")) == addresses
+
+
+def test_a_write_of_the_server_itself_has_no_address() -> None:
+    assert source_addresses("", "", "") == ()
+    assert source_addresses("198.51.100.7", "", "") == ("198.51.100.7",)
+
+
+@pytest.mark.parametrize(
     "moment",
     [
         pytest.param(datetime(2026, 1, 2, 3, 4, 5, 6, UTC), id="microseconds"),
@@ -452,7 +481,7 @@ def test_times_are_written_in_utc_with_microseconds(moment: datetime) -> None:
         uri="/",
         verb="get",
         user=None,
-        source="192.0.2.1",
+        sources=("192.0.2.1",),
         user_agent="",
         object_ref=None,
         code=200,

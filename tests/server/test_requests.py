@@ -586,8 +586,30 @@ async def test_openapi_v3_is_immutable_under_its_hash(server: Server) -> None:
         assert (answer.status, answer.headers["cache-control"]) == (200, "public, immutable")
         again = await server.get(target, headers=[("If-None-Match", answer.headers["etag"])])
         assert again.status == 304
+    index_etag = (await server.get("/openapi/v3")).headers["etag"]
+    assert (await server.get("/openapi/v3", headers=[("If-None-Match", index_etag)])).status == 304
     moved = await server.get("/openapi/v3/api/v1?hash=old")
     assert (moved.status, moved.headers["location"]) == (301, index["api/v1"]["serverRelativeURL"])
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [
+        pytest.param("{}", 304, id="the ETag"),
+        pytest.param("W/{}", 304, id="a weak one, as nginx makes it"),
+        pytest.param('"a", W/{} ,"b"', 304, id="a list"),
+        pytest.param("*", 304, id="anything"),
+        pytest.param('"other"', 200, id="another"),
+        pytest.param('W/"other", "*"', 200, id="others, and a star that is a tag"),
+        pytest.param('"' * 5000, 200, id="no tag"),
+    ],
+)
+@pytest.mark.parametrize("target", ["/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1"])
+@in_server
+async def test_a_condition_is_compared_as_by_a_cache(server: Server, target: str, condition: str, status: int) -> None:
+    """Source: RFC 9110 13.1.2, which kube-apiserver follows (Go's `http.ServeContent`)."""
+    etag = (await server.get(target)).headers["etag"]
+    assert (await server.get(target, headers=[("If-None-Match", condition.format(etag))])).status == status
 
 
 HOOK = "/readyz/poststarthook/rbac/bootstrap-roles"

@@ -87,7 +87,7 @@ def test_whom_the_webhook_knows_comes_in(hook: SimulatedWebhook, version: str) -
             "username": "jane",
             "uid": "42",
             "groups": ["dev", "system:authenticated"],
-            "extra": {"scopes": ["read"]},
+            "extra": {"Scopes": ["read"]},
         }
         [asked] = hook.requests
         assert asked.path == "/authenticate"

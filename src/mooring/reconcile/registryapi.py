@@ -50,6 +50,8 @@ class RegistryApi:
     def __init__(self, registry: Registry, authorize: Authorize, clock: Clock, writer: str = APISERVER) -> None:
         """`writer`: the part of the server that uses this, for the audit records of its writes."""
         self._writer = writer
+        self._manager = "" if writer == APISERVER else writer
+        """Field manager of updates: the name of a controller, as that of aggregated roles has it in Kubernetes."""
         self._registry = registry
         self._authorize = authorize
         self._clock = clock
@@ -89,7 +91,7 @@ class RegistryApi:
             metadata["name"],
             obj,
             replace(self._change(), gate=None if still is None else self._gate(still)),
-            WriteOptions(),
+            WriteOptions(field_manager=self._manager),
             subresource,
         )
         return stored.obj

@@ -241,10 +241,7 @@ def _read_user(user: Mapping[str, Any]) -> UserInfo:
         raise _BadAnswerError("status.user.username is missing")
     extra: dict[str, tuple[str, ...]] = {}
     for key, values in (_check_type(user.get("extra"), dict, "status.user.extra", "an object") or {}).items():
-        lowered = key.lower() if key.isascii() else key  # lower case of others may be ASCII: U+212A becomes k
-        if lowered in extra:
-            raise _BadAnswerError("status.user.extra has two keys that differ only in case")
-        extra[lowered] = _check_texts(values, "a value of status.user.extra")
+        extra[key] = _check_texts(values, "a value of status.user.extra")
     uid = _check_type(user.get("uid"), str, "status.user.uid", "a text") or ""
     groups = tuple(dict.fromkeys(_check_texts(user.get("groups"), "status.user.groups")))
     return UserInfo(name, uid, groups, MappingProxyType(extra))

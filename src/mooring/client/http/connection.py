@@ -1,8 +1,9 @@
 """HTTP connections to servers, directly or by a proxy. Only `transport` beside it uses the HTTP client library, too.
 
 Rules kept here:
-* No redirects, because a credential goes only to the server that it is for; no cookies; no compression, because the size of a
-  response is limited. The library reads nothing of the environment, from which `trust_env` would take CA files and ~/.netrc.
+* No redirects, because a credential goes only to the server that it is for; no cookies. No compression is requested, and that of an
+  answer is undone in pieces, because the size of a response is limited. The library reads nothing of the environment, from which
+  `trust_env` would take CA files and ~/.netrc.
 * Every connection asks one function for its proxy: the `proxy-url` of a kubeconfig, else Go's rule for the environment
   (`mooring.trust.httpproxy`), by the URL of each request. A failure names the proxy, and the variable or field that named it.
 * The name that TLS sends and verifies is derived from the host that is dialled (`tls_name`).
@@ -17,8 +18,9 @@ import asyncio
 import os
 import socket
 import ssl
+import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 
 MAX_CONNECTIONS = 64
 """Connections of one client: more than any command or controller uses at a time."""
+ENCODINGS = ("gzip", "x-gzip", "deflate")
+"""Encodings of an answer that are read. Go requests and reads gzip."""
+PIECE = 1 << 16
+"""Bytes of a body that are unpacked at once."""
+_EITHER = 32
+"""Makes zlib read the header of gzip or of zlib, whichever is there."""
 IDLE_SECONDS = 60.0
 """Shorter than servers and load balancers keep an idle connection, so that the client closes it first."""
 RESOLVE_SECONDS = 1.0
@@ -145,17 +153,49 @@ class ResponseStream:
         self.headers: Mapping[str, str] = response.headers
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """Yield the body in pieces."""
+        """Yield the body in pieces, unpacked. Raises httpx2.DecodingError."""
+        encoding = self.headers.get("content-encoding", "").strip().lower()
+        if encoding in ("", "identity"):
+            async for chunk in self._response.aiter_raw():
+                yield chunk
+        else:
+            async for chunk in self._unpacked(encoding):
+                yield chunk
+
+    async def _unpacked(self, encoding: str) -> AsyncGenerator[bytes]:
+        """Yield a body that was compressed, as buckets and gateways do although they are asked not to.
+
+        A piece has at most PIECE bytes, so that a reader with a limit stops before a bomb has unfolded.
+        """
+        import httpx2
+
+        if encoding not in ENCODINGS:
+            raise httpx2.DecodingError(f"the answer is compressed by {encoding[:20]!a}, which was not requested")
+        stream = zlib.decompressobj(zlib.MAX_WBITS | _EITHER)
+        is_whole = True
         async for chunk in self._response.aiter_raw():
-            yield chunk
+            rest = chunk
+            while rest:
+                try:
+                    piece = stream.decompress(rest, PIECE)
+                except zlib.error:
+                    raise httpx2.DecodingError(f"the answer is not what its content-encoding {encoding} says") from None
+                if stream.unused_data:
+                    raise httpx2.DecodingError(f"the answer has more than one stream of {encoding}")
+                rest, is_whole = stream.unconsumed_tail, stream.eof
+                if piece:
+                    yield piece
+        if not is_whole:
+            raise httpx2.DecodingError(f"the answer by {encoding} ends too early")
 
     async def read(self, limit: int) -> bytes:
-        """Return the body, or its first `limit` + 1 bytes when it is longer."""
+        """Return the body, or its first `limit` + 1 bytes when it is longer. Raises httpx2.DecodingError."""
         body = bytearray()
-        async for chunk in self._response.aiter_raw():
-            body += chunk
-            if len(body) > limit:
-                break
+        async with aclosing(self.chunks()) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > limit:
+                    break
         return bytes(body[: limit + 1])
 
 

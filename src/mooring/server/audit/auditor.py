@@ -58,7 +58,7 @@ from mooring.errors import BadRequestError, InternalServerError, MooringError
 from mooring.identity import ANONYMOUS
 from mooring.registry.longwork import LongWork
 from mooring.registry.write.serverwrites import ServerWrite
-from mooring.server.audit.event import audit_event
+from mooring.server.audit.event import audit_event, source_addresses
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.audit.truncate import MAX_OBJECT, OMITTED
 from mooring.server.requestcontext import RequestContext
@@ -206,7 +206,7 @@ class Auditor:
             uri=info.path,
             verb=info.verb,
             user=write.change.user,
-            source=write.change.source,
+            sources=source_addresses("", "", write.change.source),
             user_agent=f"mooring/{write.change.writer}",
             object_ref=_reference(info, ""),
             code=code,
@@ -258,7 +258,9 @@ class Auditor:
             user=context.impersonator or (context.user if context.user.username else None),
             impersonated=context.user if context.impersonator is not None else None,
             constraint=context.constraint,
-            source=request.connection.source,
+            sources=source_addresses(
+                request.header(b"x-forwarded-for"), request.header(b"x-real-ip"), request.connection.source
+            ),
             user_agent=request.header(b"user-agent"),
             object_ref=_reference(info, context.created) if info.is_resource else None,
             code=status,

@@ -28,8 +28,8 @@ OMITTED = "audit.mooring.dev/omitted"
 BODIES = ("requestObject", "responseObject")
 _LIMITS = (4096, 1024, 256, 64, 16, 8)
 """Characters kept of a string, tried in turn. Lists and maps keep an eighth as many members."""
-_WHOLE = frozenset(("kind", "apiVersion", "level", "auditID", "stage"))
-"""Fields that are never cut: the server bounds them, and the id finds the record."""
+_WHOLE = frozenset(("kind", "apiVersion", "level", "auditID", "stage", "sourceIPs"))
+"""Fields that are never cut: the server bounds them, the id finds the record, and the last address is the one that is proven."""
 _FIELDS = 8
 """Members that a map always keeps: no part of a record has more fields."""
 

@@ -53,7 +53,7 @@ async def api(context: RequestContext, served: ServedApi) -> Response:
             return Response(200, body, (content_type(PROTOBUF), _VARY))
         return Response(200, indent_json(body) if is_pretty(context.request) else body, (content_type(JSON), _VARY))
     headers = (content_type(aggregated + AGGREGATED_PARAMETERS), _VARY, (b"etag", etag.encode()))
-    if context.request.header(b"if-none-match") == etag:
+    if context.request.has_current(etag):
         return Response(304, b"", headers)
     return Response(200, body, headers)
 

@@ -31,7 +31,7 @@ async def openapi_v2(context: RequestContext, api: ServedApi) -> Response:
     media = _negotiate(context.request.header(b"accept"), v2protobuf.ACCEPTED)
     body, etag = _encoded_v2(api, media)
     headers = (content_type(media), (b"etag", etag.encode()), (b"vary", b"Accept-Encoding, Accept"))
-    if context.request.header(b"if-none-match") == etag:
+    if context.request.has_current(etag):
         return Response(304, b"", headers)
     return Response(200, body, headers)
 
@@ -40,7 +40,13 @@ async def openapi_v3(context: RequestContext, api: ServedApi) -> Response:
     """Answer with the index, or with the document of one group version. Raises NotAcceptableError (406)."""
     path = context.info.path.rstrip("/")
     if path == "/openapi/v3":
-        return Response(200, encode_json(v3.index_of(_v3_documents(api))))
+        body, etag = _encoded_v3_index(api)
+        headers = [content_type(JSON), (b"etag", etag.encode())]
+        return (
+            Response(304, b"", tuple(headers))
+            if context.request.has_current(etag)
+            else Response(200, body, tuple(headers))
+        )
     key = path.removeprefix("/openapi/v3/")
     if key not in _v3_documents(api):
         return not_found()
@@ -55,7 +61,7 @@ async def openapi_v3(context: RequestContext, api: ServedApi) -> Response:
     if requested:
         headers.append((b"cache-control", b"public, immutable"))
         headers.append((b"expires", _FAR_FUTURE))
-    if context.request.header(b"if-none-match") == etag:
+    if context.request.has_current(etag):
         return Response(304, b"", tuple(headers))
     return Response(200, body, tuple(headers))
 
@@ -71,6 +77,13 @@ def _encoded_v2(api: ServedApi, media: str) -> tuple[bytes, str]:
 @lru_cache(maxsize=8)
 def _v3_documents(api: ServedApi) -> Mapping[str, v3.Document]:
     return v3.openapi_v3_documents(api.resources)
+
+
+@lru_cache(maxsize=8)
+def _encoded_v3_index(api: ServedApi) -> tuple[bytes, str]:
+    """Return the index of version 3 and its ETag."""
+    body = encode_json(v3.index_of(_v3_documents(api)))
+    return body, f'"{discovery.digest(body)}"'
 
 
 @lru_cache(maxsize=64)

@@ -82,6 +82,8 @@ def exact_text(value: bytes) -> str:
     return value.decode("utf-8", "surrogateescape")
 
 
+_ENTITY_TAG = re.compile(r'"[^"]*"')
+"""The opaque part of an entity tag, which alone counts in a weak comparison (RFC 9110 8.8.3.2)."""
 Header = tuple[bytes, bytes]
 Receive = Callable[[], Awaitable[tuple[bytes, bool] | None]]
 """Function that returns the next piece of a request body and whether more follows, or None when the client is gone."""
@@ -162,6 +164,11 @@ class Request:
         """Return the first value of a header, or ""."""
         value = self._first.get(name)
         return header_text(value) if value else ""
+
+    def has_current(self, etag: str) -> bool:
+        """Return whether If-None-Match names the ETag: alone, weak, in a list, or by `*` (RFC 9110 13.1.2)."""
+        named = self.header(b"if-none-match")
+        return named == etag or named.strip() == "*" or etag in _ENTITY_TAG.findall(named)
 
     def exact_header(self, name: bytes) -> bytes:
         """Return the bytes of the first value of a header, or b""."""
