@@ -148,6 +148,7 @@ def test_another_api_server_shows_what_it_has(mooring: CommandLine, tmp_path: Pa
         path = write_kubeconfig(tmp_path / "admin.conf", peer.url, peer.ca_pem, KubeconfigUser("admin"))
         found = shown(mooring.done("status", "--kubeconfig", str(path)).splitlines())
     assert found["Cluster"] == f"{peer.url}, Kubernetes {VERSION}, not Mooring"
+    assert found["Cluster-info"].startswith("problem: it is missing")
     for label in ("Servers", "CA", "Store", "Revocations"):
         assert found[label] == "not served by this server"
     assert found["Machines"].startswith("0")

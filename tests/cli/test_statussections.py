@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +22,9 @@ from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.restrictions import Restrictions, join_record, with_joined_key
 from mooring.trust.bootstraptoken.token import parse_token
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.editedclusterinfo import LAST_WRITTEN, PUBLISHED_CAS, value_digest
+from tests.support.testca import ThrowawayCA
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SOON = rfc3339(NOW + timedelta(days=9))
@@ -52,6 +56,52 @@ def secret(max_joins: int | None = None, joined: int = 0, **more: Any) -> Obj:
 )
 def test_what_a_token_counts_as(token: Obj, states: list[str]) -> None:
     assert list(sections.token_states(token, NOW)) == states
+
+
+CA = ThrowawayCA(now=NOW)
+KUBECONFIG = clusterinfo.config_map("https://192.0.2.1:6443", CA.certificate_pem)["data"]["kubeconfig"]
+
+
+def published(text: str | None, *, is_kept: bool = True, written: str = KUBECONFIG) -> Obj:
+    digests = json.dumps({"kubeconfig": value_digest(written)})
+    annotations = {PUBLISHED_CAS: "{}", LAST_WRITTEN: digests} if is_kept else {}
+    data = {} if text is None else {"kubeconfig": text}
+    return {"metadata": {"name": "cluster-info", "annotations": annotations}, "data": data}
+
+
+TOKENS = "".join(f"- {{name: u{number}, user: {{token: hush}}}}\n" for number in range(7))
+EDITED = "edited: kept as the administrator left it, only the CAs of the cluster in it follow"
+
+
+@pytest.mark.parametrize(
+    ("config_map", "lines"),
+    [
+        pytest.param(published(KUBECONFIG), ["as the server writes it"], id="not edited"),
+        pytest.param(published(KUBECONFIG + "# mine"), [EDITED], id="edited"),
+        pytest.param(published(KUBECONFIG, is_kept=False), ["Mooring does not keep it up to date"], id="of another server"),
+        pytest.param(published(None), [EDITED, "problem: it has no key kubeconfig"], id="no kubeconfig"),
+        pytest.param(
+            published(clusterinfo.config_map("https://a", ThrowawayCA("b").certificate_pem)["data"]["kubeconfig"]),
+            [EDITED, "problem: it names no CA of this kubeconfig, so a join line printed with it fails"], id="another CA",
+        ),
+        pytest.param(
+            published(KUBECONFIG.replace("users: null", "users:\n" + TOKENS)),
+            [
+                EDITED, *(f'public credentials: user "u{number}" has a token' for number in range(5)),
+                "  and 2 more: kubectl -n kube-public get configmap cluster-info -o yaml",
+            ],
+            id="credentials",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_cluster_info(config_map: Obj, lines: list[str]) -> None:
+    found = sections.cluster_info(config_map, CA.certificate_pem)
+    assert SECTIONS["clusterInfo"].lines(found, NOW) == lines
+    assert "hush" not in repr(found)
+
+
+def test_without_a_ca_of_its_own_a_client_compares_none() -> None:
+    assert sections.cluster_info(published(KUBECONFIG), b"")["problem"] == ""
 
 
 def machine(status: str, message: str = "") -> KnownMachine:

@@ -164,15 +164,33 @@ def test_the_end_is_reached_when_the_files_are_gone_and_the_new_ca_issues() -> N
     assert plan(ended, RolloverOnDisk("", NEW.pin), BEHIND, NOW).status == ended["status"]
 
 
-def test_obstacles_stop_the_issue_unless_forced() -> None:
-    given = rollover("IssueNew", "TrustBoth")
-    planned = plan(given, disk("TrustBoth"), EMPTY, NOW, obstacles=("a", "b"))
+@pytest.mark.parametrize("forced", [False, True], ids=["waits", "forced"])
+@pytest.mark.parametrize("stolen", [False, True], ids=["in use", "stolen"])
+@pytest.mark.parametrize(
+    ("wanted", "phase", "step"),
+    [
+        pytest.param("IssueNew", "TrustBoth", RolloverStep.ISSUE, id="issue"),
+        pytest.param("Retired", "TrustBoth", RolloverStep.ISSUE, id="on the way to the end"),
+        pytest.param("Drain", "IssueNew", RolloverStep.DRAIN, id="drain"),
+        pytest.param("Retired", "Drain", RolloverStep.RETIRE, id="retire"),
+        pytest.param("Aborted", "Drain", RolloverStep.REVERT, id="revert"),
+        pytest.param("Aborted", "TrustBoth", RolloverStep.WITHDRAW, id="withdraw"),
+    ],
+)
+def test_obstacles_stop_each_step_forced_or_not(
+    wanted: str, phase: str, step: RolloverStep, stolen: bool, forced: bool
+) -> None:
+    given = rollover(wanted, phase, force=wanted if forced else "")
+    given["spec"]["compromised"] = stolen
+    planned = plan(given, disk(phase), EMPTY, NOW, obstacles=("a", "b"))
     assert (planned.step, planned.status["message"]) == (None, "a; b")
-    given["spec"]["force"] = "IssueNew"
-    assert plan(given, disk("TrustBoth"), EMPTY, NOW, obstacles=("a",)).step is RolloverStep.ISSUE
-    assert (
-        plan(rollover("Drain", "IssueNew"), disk("IssueNew"), EMPTY, NOW, obstacles=("a",)).step is RolloverStep.DRAIN
-    )
+    assert plan(given, disk(phase), EMPTY, NOW).step is step
+
+
+def test_obstacles_stop_no_step_that_nobody_joins_by() -> None:
+    for phase in ("", "Prepared", CLEANING):
+        given = rollover("TrustBoth", phase if phase == "Prepared" else "")
+        assert plan(given, disk(phase), EMPTY, NOW, obstacles=("a",)).step is not None
 
 
 @pytest.mark.parametrize(

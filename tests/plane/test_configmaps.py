@@ -7,7 +7,8 @@ import json
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.plane.publishing.configmaps import LAST_WRITTEN, merged
+from mooring.plane.publishing.configmaps import merged
+from mooring.trust.discovery.editedclusterinfo import LAST_KEPT, LAST_WRITTEN
 
 
 def wanted(**data: str) -> Obj:
@@ -61,3 +62,27 @@ def test_an_annotation_that_no_server_wrote_counts_for_nothing(annotation: str) 
     assert adopted is not None
     assert adopted["metadata"]["annotations"]["note"] == "kept"
     assert set(json.loads(adopted["metadata"]["annotations"][LAST_WRITTEN])) == {"a"}
+
+
+def test_what_follows_in_an_edited_value_is_changed_and_the_edit_is_new_once() -> None:
+    follow = {"a": lambda value: value.replace("old", "new")}
+    existing = stored({"a": "old", "b": "1"}, a="old # mine", b="x")
+    found = merged(existing, wanted(a="new", b="2"), follow=follow)
+    assert (found.edited, found.new) == (("a", "b"), ("a",))
+    assert found.obj is not None
+    assert found.obj["data"] == {"a": "new # mine", "b": "x"}
+    assert set(json.loads(found.obj["metadata"]["annotations"][LAST_KEPT])) == {"a"}
+    again = merged(found.obj, wanted(a="new", b="2"), follow=follow)
+    assert (again.obj, again.edited, again.new) == (None, ("a", "b"), ())
+    for text in ("new # other", None):
+        changed = {**found.obj, "data": {"b": "x"} if text is None else {"a": text, "b": "x"}}
+        assert merged(changed, wanted(a="new", b="2"), follow=follow).new == ("a",)
+
+
+def test_a_value_that_equals_the_servers_once_it_follows_is_not_edited_any_more() -> None:
+    existing = stored({"a": "old"}, a="older")
+    found = merged(existing, wanted(a="new"), follow={"a": lambda value: "new"})
+    assert (found.edited, found.new) == ((), ())
+    assert found.obj is not None
+    assert LAST_KEPT not in found.obj["metadata"]["annotations"]
+    assert merged(found.obj, wanted(a="newest")).obj is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from ipaddress import ip_network
 from typing import Any
@@ -11,11 +12,16 @@ from unittest.mock import patch
 import pytest
 import yaml
 
+from mooring.api.kind import Change
+from mooring.api.kinds import BY_PLURAL
+from mooring.apimachinery.options import DeleteOptions
 from mooring.authz.rbac.bootstrappolicy.k3s import k3s_policy
 from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.authz.rbac.bootstrappolicy.policy import default_policy
-from mooring.errors import StorageError
+from mooring.errors import InternalServerError, NotFoundError, StorageError
+from mooring.identity import API_SERVER_USER
 from mooring.pki.rootca import RootCa
+from mooring.pki.x509.clusterca import CaState, ClusterCa
 from mooring.plane.configuration import server_config
 from mooring.plane.publishing.firstboot import SYSTEM_NAMESPACES, FirstBoot
 from mooring.storage.contract import Entry
@@ -23,6 +29,7 @@ from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord
 from mooring.trust.discovery import clusterinfo, jws
+from mooring.trust.discovery.pins import pin_of
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, open_room
 from tests.support.testca import ThrowawayCA
@@ -250,6 +257,126 @@ async def test_a_cluster_info_of_an_earlier_release_stays(room: Room) -> None:
     await room.patch("configmaps", "cluster-info", unmarked, "kube-public")
     await first_boot(room).run()
     assert await cluster_info(room) == "of an earlier release"
+
+
+OLD, NEW, ROOT = (ThrowawayCA(name) for name in ("old", "new", "root"))
+
+
+def boot_with(room: Room, state: CaState, root: bytes | None = None) -> FirstBoot:
+    """The first boot of a server with these CAs, which verify the server too unless `root` does."""
+    ca = ClusterCa(state)
+    config = server_config(data_dir="/d", detected_addresses=("192.0.2.1",))
+    return FirstBoot(room.registry, room.clock, config, RootCa(ca.trusted_pem if root is None else root), ca)
+
+
+def state_of(key: ThrowawayCA, *trusted: ThrowawayCA, retired: Sequence[ThrowawayCA] = ()) -> CaState:
+    return CaState.of_files(
+        tuple(ca.certificate for ca in trusted), key.key, retired=tuple(ca.certificate for ca in retired)
+    )
+
+
+def text_of(ca_pem: bytes, clients: bytes = b"") -> str:
+    text: str = clusterinfo.config_map("https://192.0.2.1:6443", ca_pem, client_ca_pem=clients)["data"]["kubeconfig"]
+    return text
+
+
+@pytest.mark.parametrize("comment", ["# mine\n", ""], ids=["edited", "not marked"])
+def test_a_store_of_an_earlier_version_follows_out_of_the_trap(comment: str) -> None:
+    @in_empty_room
+    async def body(room: Room) -> None:
+        await boot_with(room, state_of(OLD, OLD)).run()
+        before = {"metadata": {"annotations": None}, "data": {"kubeconfig": text_of(OLD.certificate_pem) + comment}}
+        await room.patch("configmaps", "cluster-info", before, "kube-public")
+        await boot_with(room, state_of(NEW, NEW, retired=[OLD])).run()
+        assert await cluster_info(room) == text_of(NEW.certificate_pem) + comment
+        await boot_with(room, state_of(NEW, NEW, OLD)).run()
+        assert await cluster_info(room) == text_of(NEW.certificate_pem + OLD.certificate_pem) + comment
+
+    body()
+
+
+@in_empty_room
+async def test_an_edited_cluster_info_follows_root_ca_file(room: Room) -> None:
+    state = state_of(OLD, OLD)
+    for root in (ROOT.certificate_pem, ROOT.certificate_pem + NEW.certificate_pem, NEW.certificate_pem):
+        await boot_with(room, state, root).run()
+        if root == ROOT.certificate_pem:
+            text = await cluster_info(room) + "# mine\n"
+            await room.patch("configmaps", "cluster-info", {"data": {"kubeconfig": text}}, "kube-public")
+        assert await cluster_info(room) == text_of(root, OLD.certificate_pem) + "# mine\n"
+
+
+def pin(ca: ThrowawayCA) -> str:
+    return str(pin_of(ca.certificate))
+
+
+@in_empty_room
+async def test_an_edit_since_the_last_phase_follows_before_a_rollover_is_judged(room: Room) -> None:
+    boot = boot_with(room, state_of(OLD, OLD, NEW))
+    await boot.run()
+    await room.patch(
+        "configmaps", "cluster-info", {"data": {"kubeconfig": text_of(OLD.certificate_pem)}}, "kube-public"
+    )
+    assert await boot.join_obstacles(pin(OLD), pin(NEW), "new") == ()
+    assert await cluster_info(room) == text_of(OLD.certificate_pem + NEW.certificate_pem)
+    await room.registry.writer.delete(
+        BY_PLURAL["configmaps"],
+        "kube-public",
+        "cluster-info",
+        DeleteOptions(),
+        Change(API_SERVER_USER, room.clock.now()),
+    )
+    await room.registry.reader.fresh()
+    assert await boot.join_obstacles(pin(OLD), pin(NEW), "new") == (), "it is made again"
+    assert await cluster_info(room) == text_of(OLD.certificate_pem + NEW.certificate_pem)
+
+
+def test_what_stands_in_the_way_of_joining_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    @in_empty_room
+    async def body(room: Room) -> None:
+        boot = boot_with(room, state_of(OLD, OLD, NEW), OLD.certificate_pem)
+        await boot.run()
+        assert await boot.join_obstacles(pin(OLD), pin(NEW), "new") == (
+            "root-ca-file does not hold the new CA: append pki/rollover/new.crt of the data directory to it",
+        )
+        assert await boot.join_obstacles(pin(OLD), pin(ROOT), "new") == (
+            "this process has not read both CAs from the data directory yet",
+        )
+        boot = boot_with(room, state_of(OLD, OLD, NEW))
+        await room.patch("configmaps", "cluster-info", {"data": {"kubeconfig": "not: [yaml"}}, "kube-public")
+        (said,) = await boot.join_obstacles(pin(OLD), pin(NEW), "new")
+        assert "the ConfigMap kube-public/cluster-info cannot be used" in said
+        assert "no machine can join by the edited cluster-info" in caplog.text
+        fixed = {"immutable": True, "data": {"kubeconfig": text_of(OLD.certificate_pem)}}
+        await room.patch("configmaps", "cluster-info", fixed, "kube-public")
+        (said,) = await boot.join_obstacles(pin(OLD), pin(NEW), "new")
+        assert "it is immutable: delete it" in said
+        assert "is immutable, and stays as it is" in caplog.text
+        with patch.object(room.registry.reader, "get", side_effect=NotFoundError("gone")):
+            (said,) = await boot.join_obstacles(pin(OLD), pin(NEW), "new")
+        assert "is missing and could not be made again" in said
+        with patch.object(room.registry.reader, "get", side_effect=InternalServerError("not to be decrypted")):
+            (said,) = await boot.join_obstacles(pin(OLD), pin(NEW), "new")
+        assert said == "the ConfigMap kube-public/cluster-info cannot be read or written: not to be decrypted"
+
+    body()
+
+
+@in_empty_room
+async def test_a_write_in_the_same_moment_is_merged(room: Room) -> None:
+    await boot_with(room, state_of(OLD, OLD)).run()
+    boot, update, others = boot_with(room, state_of(OLD, OLD, NEW)), room.registry.writer.update, [1]
+
+    async def slower(*args: Any, **kwargs: Any) -> Any:
+        if others and args[2] == "cluster-info":
+            others.pop()
+            await room.patch("configmaps", "cluster-info", {"data": {"other": "1"}}, "kube-public")
+        return await update(*args, **kwargs)
+
+    with patch.object(room.registry.writer, "update", slower):
+        await boot.publish_cluster_info()
+    data = (await room.get("configmaps", "cluster-info", "kube-public")).obj["data"]
+    assert (data["kubeconfig"], data["other"]) == (text_of(OLD.certificate_pem + NEW.certificate_pem), "1")
 
 
 @in_empty_room

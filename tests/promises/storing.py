@@ -193,7 +193,7 @@ ROWS: tuple[Promise, ...] = (
                     "tests/agent/k3s/test_process.py::test_new_cas_are_followed_and_a_retired_one_leads_to_an_early_renewal"
                 ),
                 Door.ADMINISTRATOR: Proof(
-                    "tests/controllers/test_carollover.py::test_obstacles_stop_the_issue_unless_forced"
+                    "tests/controllers/test_carollover.py::test_obstacles_stop_each_step_forced_or_not"
                 ),
                 Door.RENEWAL: Proof(
                     "tests/agent/certificates/test_renewal.py::"

@@ -24,7 +24,7 @@ from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.carenewal import CaRenewal
 from mooring.plane.keys.keystore import make_shared_keys, prepare
 from mooring.plane.rollover.files import RolloverFiles
-from mooring.plane.rollover.runner import PLURAL, CaRollover
+from mooring.plane.rollover.runner import GATE_SECONDS, PLURAL, CaRollover
 from mooring.plane.serving.pair import ServingPair
 from mooring.plane.sharedkeys.files import SharedKeyFiles
 from mooring.plane.sharedkeys.share import SharedKeys
@@ -59,6 +59,8 @@ class Server:
         config = config_of(root)
         self.store = prepare(config, room.clock.now(), secrets.token_bytes).key_store
         self.clients: tuple[Certificate, ...] | None = None
+        self.obstacle = ""
+        self.judged: list[tuple[str, str, str]] = []
         pair = (self.store.serving_chain, self.store.serving_key)
         serving = ServingPair(
             config[ServingSettings], pair, self.store.ca, Reloading(), room.clock.now, changed=lambda: None
@@ -69,6 +71,7 @@ class Server:
             CaRenewal(config, self.store, serving, room.clock, secrets.token_bytes),
             serving.root_ca,
             lambda: self.store.ca.trusted if self.clients is None else self.clients,
+            self.join_obstacles,
             lambda: self.leads,
             room.clock,
             secrets.token_bytes,
@@ -76,6 +79,10 @@ class Server:
             shared,
             claim,
         )
+
+    async def join_obstacles(self, leaving: str, staying: str, name: str) -> tuple[str, ...]:
+        self.judged.append((leaving, staying, name))
+        return (self.obstacle,) if self.obstacle else ()
 
     @property
     def trusted(self) -> int:
@@ -200,16 +207,69 @@ async def advance_until(room: Room, reached: Callable[[], bool]) -> None:
     raise AssertionError("it was not reached in 2000 seconds of the manual clock")
 
 
-def test_client_ca_file_has_to_hold_the_new_ca_before_it_issues(tmp_path: Path) -> None:
+FORCED: dict[str, dict[str, object]] = {
+    "waits": {},
+    "forced": {"force": True},
+    "stolen": {"force": True, "compromised": True},
+}
+
+
+@pytest.mark.parametrize("more", FORCED.values(), ids=FORCED.keys())
+@pytest.mark.parametrize("end", ["Retired", "Aborted"])
+def test_client_ca_file_has_to_hold_the_ca_that_stays(tmp_path: Path, more: dict[str, object], end: str) -> None:
     async def test(room: Room, leader: Server, follower: Server) -> None:
-        leader.clients = leader.store.ca.trusted
-        await ask(room, "IssueNew")
-        await settle(room, leader)
-        assert status(room)["phase"] == "TrustBoth"
-        assert "client-ca-file does not hold the new CA" in status(room)["message"]
-        leader.clients = certificates((leader.root / "pki/ca.crt").read_bytes())
-        await settle(room, leader)
-        assert status(room)["phase"] == "IssueNew"
+        async def wanted(phase: str, reached: str, name: str = "") -> None:
+            await ask(room, phase, **{**more, **({"force": phase} if more else {})})
+            await room.clock.advance(GATE_SECONDS)
+            await settle(room, leader)
+            assert status(room)["phase"] == reached
+            sentence = f"client-ca-file does not hold the {name} CA: append pki/rollover/{name}.crt"
+            assert (sentence in status(room)["message"]) == bool(name)
+
+        leader.clients = old = leader.store.ca.trusted
+        await wanted("IssueNew", "TrustBoth", "new")
+        both = leader.clients = certificates((leader.root / "pki/ca.crt").read_bytes())
+        await wanted("IssueNew", "IssueNew")
+        leader.clients = old
+        await wanted("Drain", "IssueNew", "new")
+        leader.clients = both
+        await wanted("Drain", "Drain")
+        if end == "Aborted":
+            leader.clients = both[1:]
+            await wanted("Aborted", "Aborting", "old")
+            leader.clients = both
+        else:
+            leader.clients = old
+            await wanted("Retired", "Drain", "new")
+            leader.clients = both
+        await wanted(end, "Done" if end == "Retired" else end)
+
+    in_room(tmp_path, test)
+
+
+@pytest.mark.parametrize("more", FORCED.values(), ids=FORCED.keys())
+@pytest.mark.parametrize("end", ["Retired", "Aborted"])
+def test_no_step_is_taken_that_joining_machines_could_not_follow(
+    tmp_path: Path, more: dict[str, object], end: str
+) -> None:
+    async def test(room: Room, leader: Server, follower: Server) -> None:
+        for phase, before, name in (
+            ("IssueNew", "TrustBoth", "new"),
+            ("Drain", "IssueNew", "new"),
+            (end, "Drain", "new") if end == "Retired" else (end, "Aborting", "old"),
+        ):
+            leader.obstacle = "cluster-info does not hold it"
+            await ask(room, phase, **{**more, **({"force": phase} if more else {})})
+            await settle(room, leader)
+            assert (status(room)["phase"], status(room)["message"]) == (before, leader.obstacle)
+            leaving, staying, called = leader.judged[-1]
+            assert called == name
+            known = (status(room)["oldCA"]["publicKey"], status(room)["newCA"]["publicKey"])
+            assert (leaving, staying) == (known if name == "new" else known[::-1])
+            leader.obstacle = ""
+            await room.clock.advance(GATE_SECONDS)
+            await settle(room, leader)
+            assert status(room)["phase"] == ("Done" if phase == "Retired" else phase)
 
     in_room(tmp_path, test)
 

@@ -69,7 +69,7 @@ SPEC = Message(
             "force",
             2,
             Scalar.STRING,
-            "A wanted phase that does not wait for machines that are behind. They must join again.",
+            "A wanted phase that does not wait for machines that are behind. They must join again. Nothing else is passed over.",
             enum=WANTED,
         ),
         Field(

@@ -32,6 +32,16 @@ from mooring.trust.bootstraptoken.restrictions import joined_keys
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
 from mooring.trust.bootstraptoken.tokensecret import SECRET_TYPE, from_secret
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.editedclusterinfo import (
+    PUBLISHED_CAS,
+    annotations_of,
+    credentials_in,
+    is_edited,
+    published_pins,
+    usable_problem,
+)
+from mooring.trust.discovery.pins import pins_of
 from mooring.trust.encryption import keychange
 from mooring.trust.gitversion import is_mooring
 
@@ -121,6 +131,40 @@ async def _ca(gathering: Gathering) -> Obj:
 
 def _ca_lines(found: Obj, now: datetime) -> Sequence[str]:
     return [f"ends {until(found['ends'], now)}"]
+
+
+async def _cluster_info(gathering: Gathering) -> Obj:
+    try:
+        config_map = await gathering.client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE)
+    except NotFoundError:
+        problem = "it is missing, and no machine can join by token; a Mooring server makes it again at its next start"
+        return {"kept": False, "edited": False, "problem": problem, "credentials": []}
+    return cluster_info(config_map, gathering.selected.cluster.ca_pem)
+
+
+def cluster_info(config_map: Obj, known_ca_pem: bytes) -> Obj:
+    """Return what is to be known of cluster-info. `known_ca_pem`: CAs by which this client verifies the server, and prints pins."""
+    problem = usable_problem(config_map)
+    known = set(map(str, pins_of(known_ca_pem))) if known_ca_pem else set()
+    if not problem and known and known.isdisjoint(published_pins(config_map)):
+        problem = "it names no CA of this kubeconfig, so a join line printed with it fails"
+    is_kept = PUBLISHED_CAS in annotations_of(config_map)
+    return {
+        "kept": is_kept,
+        "edited": is_kept and is_edited(config_map),
+        "problem": problem,
+        "credentials": list(credentials_in(config_map)),
+    }
+
+
+def _cluster_info_lines(found: Obj, now: datetime) -> Sequence[str]:
+    edited = "edited: kept as the administrator left it, only the CAs of the cluster in it follow"
+    parts = [edited if found["edited"] else "as the server writes it"] if found["kept"] else []
+    parts += [f"problem: {found['problem']}"] if found["problem"] else []
+    parts += [f"public credentials: {one}" for one in found["credentials"][:SHOWN]]
+    if (more := len(found["credentials"]) - SHOWN) > 0:
+        parts.append(f"  and {more} more: kubectl -n {clusterinfo.NAMESPACE} get configmap {clusterinfo.NAME} -o yaml")
+    return [clean(one, MAX_CELL) for one in parts or ["Mooring does not keep it up to date"]]
 
 
 async def _rollover(gathering: Gathering) -> Obj:
@@ -382,6 +426,7 @@ SECTIONS: Mapping[str, Section] = MappingProxyType(
         "addresses": Section("Addresses", _addresses, _address_lines),
         "controllers": Section("Controllers", _leader, _leader_lines),
         "ca": Section("CA", _ca, _ca_lines),
+        "clusterInfo": Section("Cluster-info", _cluster_info, _cluster_info_lines),
         "rollover": Section("CA rollover", _rollover, _rollover_lines),
         "machines": Section("Machines", _machines, _machine_lines),
         "requests": Section("Requests", _requests, _request_lines),

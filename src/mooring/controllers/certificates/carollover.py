@@ -5,6 +5,8 @@ Rules kept here:
   that was killed continues from the files.
 * Each call plans one step. A step that would lock machines out waits until no machine is behind, or until `spec.force` names the
   wanted phase.
+* A step after which clients or joining machines need the CA that stays waits until they know it. `spec.force` does not change that:
+  it is about machines that are behind.
 * With a key in other hands, neither CA vouches for the other from then on, whatever the phase.
 * A machine is behind while its newest certificate is of the other CA, or while it does not say that it trusts the new one. The
   agent says so in an annotation of its Node. A kubelet does not, so it is named as unknown. A machine whose newest certificate has
@@ -59,6 +61,10 @@ class RolloverStep(Enum):
     WITHDRAW = "trust the old CA alone again"
     UNBRIDGE = "let neither CA vouch for the other"
     CLEAN = "destroy the keys that are not needed any more"
+
+
+JUDGED = (RolloverStep.ISSUE, RolloverStep.DRAIN, RolloverStep.RETIRE, RolloverStep.REVERT, RolloverStep.WITHDRAW)
+"""Steps after which the CA that stays has to be known to those who verify by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,7 @@ def plan(
     """Plan for the server that carries the rollover out.
 
     `verifies_server`: machines verify the server under the new CA, so that each has to say that it trusts it. `obstacles` are
-    reasons not to issue from the new CA yet.
+    reasons not to take one of the steps `JUDGED` yet.
     """
     before, spec = status_of(rollover), spec_of(rollover)
     reached, wanted = before.get("phase", ""), spec["phase"]
@@ -157,13 +163,10 @@ def plan(
     status = _reached(status, ABORTING if is_back else "" if disk.phase == CLEANING else disk.phase, now)
     if disk.phase == PREPARED and wanted != ABORTED and reached != PREPARED:
         step = None  # the status names the new CA before anything is published, so that servers agree on one
-    message = ""
-    if step is RolloverStep.ISSUE and obstacles:
-        message = "; ".join(obstacles)
-    elif step in (RolloverStep.RETIRE, RolloverStep.WITHDRAW) and behind:
-        message = f"waiting for {_counted(behind)}"
-    if message and spec.get("force") != wanted:
-        return Planned(None, {**status, "message": message})
+    if step in JUDGED and obstacles:
+        return Planned(None, {**status, "message": "; ".join(obstacles)})
+    if step in (RolloverStep.RETIRE, RolloverStep.WITHDRAW) and behind and spec.get("force") != wanted:
+        return Planned(None, {**status, "message": f"waiting for {_counted(behind)}"})
     return Planned(step, {**status, "message": step.value if step else _waiting(disk.phase, behind)})
 
 

@@ -54,6 +54,7 @@ class Upkeep:
                 trust.ca_renewal,
                 trust.serving.root_ca,
                 lambda: client_cas.clients,
+                self.first_boot.join_obstacles,
                 lambda: controllers.elector.leading,
                 clock,
                 base.entropy,

@@ -27,9 +27,10 @@ from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
 from mooring.authz.rbac.bootstrappolicy.policy import default_policy
 from mooring.authz.rbac.reconciliation import reconcile
 from mooring.clock import Clock
-from mooring.errors import AlreadyExistsError, ConflictError, MooringError, NotFoundError
+from mooring.errors import AlreadyExistsError, ApiError, ConflictError, MooringError, NotFoundError
 from mooring.identity import API_SERVER_USER
 from mooring.pki.rootca import RootCa
+from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.publishing.configmaps import publish
@@ -39,6 +40,15 @@ from mooring.settings.network import NetworkSettings
 from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.editedclusterinfo import (
+    PUBLISHED_CAS,
+    PublishedCas,
+    credentials_in,
+    misses,
+    rollover_obstacle,
+    usable_problem,
+)
+from mooring.trust.discovery.jws import KUBECONFIG_KEY
 from mooring.trust.discovery.pins import pin_of
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
@@ -59,6 +69,7 @@ class FirstBoot:
         self._root_ca = root_ca
         self._ca = ca
         self._is_complete = False
+        self._logged: set[tuple[str, str]] = set()
 
     async def complete(self) -> None:
         """Run again once everything can be read, unless nothing was left out. A failure is logged once, and tried again."""
@@ -164,19 +175,63 @@ class FirstBoot:
             tokens = self._registry.views["secrets"].list(tokensecret.NAMESPACE)
             return clusterinfo.signed(config_map, tokens, self._clock.now()) or config_map
 
-        await publish(self._registry, self._cluster_info(), self._change(), signed)
+        stored = self._stored_cluster_info()
+        ended = (*self._ca.retired, *self._ca.distrusted)
+        cas = PublishedCas.of(stored, self._root_ca.pem, self._ca.trusted, ended)
+        wanted = self._cluster_info()
+        wanted["metadata"]["annotations"] = {PUBLISHED_CAS: cas.annotation()}
+        follow = {KUBECONFIG_KEY: cas.follow}
+        if await publish(self._registry, wanted, self._change(), signed, follow=follow, logged=self._logged):
+            self._warn_of_edit(self._stored_cluster_info() or wanted)
 
-    def _config_maps(self) -> Iterable[Coroutine[Any, Any, None]]:
+    def _stored_cluster_info(self) -> Obj | None:
+        return self._registry.views["configmaps"].get(clusterinfo.NAME, clusterinfo.NAMESPACE)
+
+    def _warn_of_edit(self, config_map: Obj) -> None:
+        """Log what an edit did to cluster-info, without its secrets."""
+        if problem := usable_problem(config_map):
+            log.warning("no machine can join by the edited cluster-info: %s", problem)
+        if credentials := credentials_in(config_map):
+            log.warning(
+                "cluster-info is public, and anonymous callers read the credentials in it: %s; remove them, and end them",
+                "; ".join(credentials),
+            )
+
+    async def join_obstacles(self, leaving: str, staying: str, name: str) -> tuple[str, ...]:
+        """Return why machines could not join once the CA with the pin `leaving` is trusted no more.
+
+        `staying` is the pin of the other CA, `name` what it is called. Judged by what is stored now. Raises StorageError.
+        """
+        cas = {str(pin_of(ca)): ca for ca in self._ca.trusted}
+        ended = [str(pin_of(ca)) for ca in (*self._ca.retired, *self._ca.distrusted)]
+        gone, stays = cas.get(leaving), cas.get(staying)
+        if gone is None or stays is None:
+            return ("this process has not read both CAs from the data directory yet",)
+        if self._root_ca.pem and misses(certificates(self._root_ca.pem), gone, stays):
+            return (
+                f"root-ca-file does not hold the {name} CA: append pki/rollover/{name}.crt of the data directory to it",
+            )
+        try:
+            await self.publish_cluster_info()  # an edit since the last phase follows first
+            found = await self._registry.reader.get(_PLURALS["ConfigMap"], clusterinfo.NAMESPACE, clusterinfo.NAME)
+        except NotFoundError:
+            return (rollover_obstacle(None, gone, stays, ended, name),)
+        except ApiError as error:
+            return (f"the ConfigMap {clusterinfo.NAMESPACE}/{clusterinfo.NAME} cannot be read or written: {error}",)
+        obstacle = rollover_obstacle(found.obj, gone, stays, ended, name)
+        return (obstacle,) if obstacle else ()
+
+    def _config_maps(self) -> Iterable[Coroutine[Any, Any, object]]:
         services = self._config[NetworkSettings].service_cluster_ip_range
         yield self.publish_cluster_info()
         for wanted in (
             kubeadmconfig.kubeadm_config(str(self._config.endpoints[0]), KUBERNETES_VERSION, services),
             kubeadmconfig.kubelet_config(services),
         ):
-            yield publish(self._registry, wanted, self._change())
+            yield publish(self._registry, wanted, self._change(), logged=self._logged)
 
 
-async def _concurrently(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _concurrently(steps: Iterable[Coroutine[Any, Any, object]]) -> None:
     """Run steps concurrently, so that their writes share commits. Raises the first failure once all have ended."""
     failures = [one for one in await asyncio.gather(*steps, return_exceptions=True) if isinstance(one, BaseException)]
     if failures:

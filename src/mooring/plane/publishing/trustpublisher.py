@@ -4,6 +4,7 @@ Rules kept here:
 * Files of certificates change while the server runs. Each change sets an event, and the publisher brings every place up to date.
 * A failed write is logged, and repeated every REPEAT_SECONDS until it succeeds.
 * A machine that got a certificate for one of these names before is a warning in the log: it may pass as this server until its end.
+* An edit of cluster-info is looked at within a second: the CAs of the cluster in it follow, and the log says what it did.
 * The record of this server's names is written again when it was deleted, or when an edit took out what is in the certificate: other
   servers reserve the names that are in it. Workers of one server have one record, so that none takes out what another one wrote.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine
+from contextlib import AsyncExitStack
 from itertools import islice
 from typing import Any
 
@@ -37,6 +39,7 @@ from mooring.reconcile.loop import Reconciler
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry
 from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.editedclusterinfo import is_new_edit
 
 log = logging.getLogger("mooring.plane")
 
@@ -83,6 +86,8 @@ class TrustPublisher:
         self._reconciler = reconciler
         self._clock = clock
         self._conflicts: frozenset[Conflict] = frozenset()
+        self._logged: set[tuple[str, str]] = set()
+        self._is_edited = False
 
     async def publish_client_cas(self) -> None:
         """Bring the ConfigMap for extension API servers up to date; leave it while it cannot be read. Raises ApiError or
@@ -111,24 +116,33 @@ class TrustPublisher:
         if self._registry.views["configmaps"].problem(wanted["metadata"]["name"], wanted["metadata"]["namespace"]):
             return
         change = Change(API_SERVER_USER, self._clock.now(), writer="trust-publisher")
-        await publish(self._registry, wanted, change, keep_edits=keep_edits)
+        await publish(self._registry, wanted, change, keep_edits=keep_edits, logged=self._logged)
 
     async def run(self) -> None:
         """Publish after every change, until cancelled."""
         metadata = self._serving_names()["metadata"]
-        options = ListOptions(watch=True, field_selector=parse_field_selector(f"metadata.name={metadata['name']}"))
-        kind = BY_PLURAL["configmaps"]
-        watch = await self._registry.reader.watch(
-            kind, metadata["namespace"], options, self._compare, readable_only=True
+        watched = (
+            (metadata["namespace"], metadata["name"], self._compare),
+            (clusterinfo.NAMESPACE, clusterinfo.NAME, self._compare_cluster_info),
         )
-        try:
-            await watch.replay()
+        async with AsyncExitStack() as watches:
+            for namespace, name, compare in watched:
+                options = ListOptions(watch=True, field_selector=parse_field_selector(f"metadata.name={name}"))
+                watch = await self._registry.reader.watch(
+                    BY_PLURAL["configmaps"], namespace, options, compare, readable_only=True
+                )
+                watches.callback(watch.close)
+                await watch.replay()
             await self._publish_changes()
-        finally:
-            watch.close()
 
     def _compare(self, event: Event) -> None:
         if event.type == "DELETED" or not reserves(event.obj, self._serving_names()):
+            self._changed.set()
+
+    def _compare_cluster_info(self, event: Event) -> None:
+        # what another server wrote is left, so that servers with different settings do not write in turns
+        if event.type != "DELETED" and is_new_edit(event.obj):
+            self._is_edited = True
             self._changed.set()
 
     async def _publish_changes(self) -> None:
@@ -138,6 +152,9 @@ class TrustPublisher:
             if self._changed.is_set():
                 self._changed.clear()
                 self._context.renew()
+                if self._is_edited:
+                    self._is_edited = False
+                    due[clusterinfo.NAME] = self._first_boot.publish_cluster_info
                 if self._published != (newest := (self._root_ca.pem, self._ca.trusted, self._ca.superseded)):
                     self._published = newest
                     self._reconciler.plan_again(*USERS_OF_ROOT_CA)

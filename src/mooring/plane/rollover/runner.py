@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring.certificateauthorityrollover import DRAIN, ENDED, KIND, SINGLETON, TRUST_BOTH, status_of
+from mooring.api.mooring.certificateauthorityrollover import DRAIN, ENDED, KIND, SINGLETON, status_of
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
@@ -55,6 +55,7 @@ class CaRollover:
         renewal: CaRenewal,
         root_ca: RootCa,
         client_cas: Callable[[], Sequence[Certificate]],
+        join_obstacles: Callable[[str, str, str], Awaitable[tuple[str, ...]]],
         is_leading: Callable[[], bool],
         clock: Clock,
         entropy: Callable[[int], bytes],
@@ -64,6 +65,8 @@ class CaRollover:
     ) -> None:
         """`client_cas` returns the CAs that verify clients now, `is_leading` whether the controllers run in this process.
 
+        `join_obstacles` returns why machines could not join without one of two CAs (`FirstBoot.join_obstacles`).
+
         `shared`: the keys in the store; None where they are files of each server. `claim` then records them in the store.
         """
         self._registry = registry
@@ -71,6 +74,7 @@ class CaRollover:
         self._renewal = renewal
         self._root_ca = root_ca
         self._client_cas = client_cas
+        self._join_obstacles = join_obstacles
         self._is_leading = is_leading
         self._clock = clock
         self._entropy = entropy
@@ -110,7 +114,7 @@ class CaRollover:
             self._registry.views,
             self._clock.now(),
             verifies_server=disk.new is not None and disk.new.pin in map(str, pins_of(self._root_ca.pem)),
-            obstacles=self._obstacles(disk),
+            obstacles=await self._obstacles(disk, spec_of(rollover)["phase"]),
         )
         if planned.status != status_of(rollover):
             try:
@@ -163,11 +167,20 @@ class CaRollover:
         if self._shared is None and self._claim is not None:
             await self._claim()
 
-    def _obstacles(self, disk: RolloverOnDisk) -> tuple[str, ...]:
-        """Return the reasons in this server's settings not to issue from the new CA."""
-        if disk.new is None or disk.phase != TRUST_BOTH or disk.new.pin in map(str, map(pin_of, self._client_cas())):
+    async def _obstacles(self, disk: RolloverOnDisk, wanted: str) -> tuple[str, ...]:
+        """Return the reasons not to take the next step yet: clients or joining machines would not know the CA that stays."""
+        step = carollover.next_step(disk.phase, wanted)
+        if disk.old is None or disk.new is None or step not in carollover.JUDGED:
             return ()
-        return ("client-ca-file does not hold the new CA: append pki/rollover/new.crt of the data directory to it",)
+        is_back = step in (RolloverStep.REVERT, RolloverStep.WITHDRAW)
+        name, staying, leaving = ("old", disk.old, disk.new) if is_back else ("new", disk.new, disk.old)
+        found = await self._join_obstacles(leaving.pin, staying.pin, name)
+        if staying.pin not in map(str, map(pin_of, self._client_cas())):
+            found = (
+                f"client-ca-file does not hold the {name} CA: append pki/rollover/{name}.crt of the data directory to it",
+                *found,
+            )
+        return found
 
     async def _write_status(self, rollover: Obj, status: Obj) -> None:
         """Write the status over the object that was read. Raises ApiError, StorageError."""

@@ -230,6 +230,7 @@ class UnusableClusterInfoError(DiscoveryError):
 
     def __init__(self, step: str, reason: str, remedy: str = "ask the cluster's administrator to repair it") -> None:
         super().__init__(f"{step}: {reason}; {remedy}")
+        self.reason = reason
 
 
 class ClusterInfoChangedError(DiscoveryError):

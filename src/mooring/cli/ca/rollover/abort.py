@@ -15,7 +15,9 @@ from mooring.client.cluster import ClusterClient
 
 @click.command("abort")
 @click.option(
-    "--force", is_flag=True, help="Do not wait for machines with a certificate of the new CA: they have to join again."
+    "--force",
+    is_flag=True,
+    help="Do not wait for machines with a certificate of the new CA: they have to join again. Nothing else is passed over.",
 )
 @click.option(
     "--compromised",

@@ -21,7 +21,11 @@ from mooring.errors import ConfigError
 
 
 @click.command("advance")
-@click.option("--force", is_flag=True, help="Do not wait for machines that are behind: they have to join again.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Do not wait for machines that are behind: they have to join again. Nothing else is passed over.",
+)
 @click.option(
     "--compromised",
     is_flag=True,
@@ -31,7 +35,8 @@ from mooring.errors import ConfigError
 def advance(force: bool, compromised: bool, wait: timedelta, output: str, chosen: ChosenCluster) -> None:
     """Go on to the next phase: IssueNew, Drain, Retired.
 
-    Retired is refused while machines would be locked out. They are named with the reason.
+    Retired is refused while machines would be locked out. They are named with the reason. Each phase waits until client-ca-file,
+    root-ca-file and cluster-info hold the new CA, with --force as well.
     """
 
     async def work(client: ClusterClient) -> Obj:
