@@ -70,6 +70,7 @@ def cas(
 
 
 BOTH = cas([OLD, NEW])
+HALF = b"see -----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n"
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,10 @@ BOTH = cas([OLD, NEW])
         pytest.param(
             "clusters: [{cluster: {certificate-authority-data: aGVsbG8=}}]", BOTH,
             "clusters: [{cluster: {certificate-authority-data: aGVsbG8=}}]", id="not a certificate",
+        ),
+        pytest.param(
+            text_of(OLD).replace(b64(OLD), base64.b64encode(pem(OLD) + HALF).decode()), BOTH,
+            text_of(OLD).replace(b64(OLD), base64.b64encode(pem(OLD) + HALF).decode()), id="half a certificate in a comment",
         ),
         pytest.param(
             "clusters: [{cluster: {extensions: [null, {name: a, extension: {}}, {name: mooring.dev/client-ca, extension: {}}, "
@@ -286,6 +291,10 @@ KEY = base64.b64encode(b"private").decode()
             ('user "a" has a token', 'user "b\\n" has a token', 'user "b\\n" has an exec plugin'), id="several",
         ),
         pytest.param("not: [yaml", (), id="not readable"),
+        pytest.param(
+            "a: &a 1\nusers: [{name: a, user: {\"token\": hush, exec: {}, token: hush}}]",
+            ("it cannot be read, and has a field token", "it cannot be read, and has a field exec"), id="not readable here",
+        ),
     ],
 )  # fmt: skip
 def test_credentials_are_named_without_the_secret(more: str, said: tuple[str, ...]) -> None:

@@ -91,12 +91,12 @@ async def publish(
     *,
     keep_edits: bool = True,
     follow: Follow = NOTHING,
-    logged: set[tuple[str, str]],
+    logged: dict[tuple[str, str], str],
 ) -> tuple[str, ...]:
     """Create the ConfigMap `wanted`, or bring it up to date. Return the keys whose edits were logged.
 
-    `complete` adds data that depend on the merged ConfigMap. `logged` are the edits that this process has logged: it logs another
-    one of the same key only where no server has kept it. Raises ApiError, StorageError.
+    `complete` adds data that depend on the merged ConfigMap. `logged` are digests of the values that this process has logged: it
+    logs another value of the same key only where no server has kept it. Raises ApiError, StorageError.
     """
     namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
     told: set[str] = set()
@@ -104,13 +104,24 @@ async def publish(
         existing: Obj | None = registry.views["configmaps"].get(name, namespace)
         found = merged(existing, wanted, keep_edits=keep_edits, follow=follow)
         for key in found.edited:
-            if key not in told and (key in found.new or (name, key) not in logged):
+            digest = value_digest(((existing or {}).get("data") or {}).get(key))
+            if (name, key) not in logged or (key in found.new and logged[name, key] != digest):
+                logged[name, key] = digest
                 told.add(key)
                 log.warning(
                     "the ConfigMap %s/%s was edited: its %s stays as it is, and does not follow this server's settings%s",
                     namespace, name, key, "; only the CAs of the cluster in it are kept up to date" if key in follow else "",
                 )  # fmt: skip
-        logged |= {(name, key) for key in told}
+        if existing is not None and existing.get("immutable") and keep_edits and found.obj is not None:
+            uid: str = existing["metadata"]["uid"]
+            if logged.get((name, "")) != uid:
+                logged[name, ""] = uid
+                log.warning(
+                    "the ConfigMap %s/%s is immutable, and stays as it is: delete it to have it made again",
+                    namespace,
+                    name,
+                )
+            break
         if found.obj is None or await _write(registry, existing, wanted, found.obj, change, complete, keep_edits):
             break
         await registry.reader.fresh()  # another server, or the signer of tokens, was faster: merge into what it wrote
@@ -135,10 +146,6 @@ async def _write(
             existing, changed = None, merged(None, wanted).obj or changed
         if existing is None:
             await registry.writer.create(kind, namespace, complete(changed), change, WriteOptions())
-        elif existing.get("immutable") and changed["data"] != existing.get("data"):
-            log.warning(
-                "the ConfigMap %s/%s is immutable, and stays as it is: delete it to have it made again", namespace, name
-            )
         else:
             await registry.writer.update(kind, namespace, name, complete(changed), change, WriteOptions())
     except (AlreadyExistsError, ConflictError, NotFoundError):

@@ -69,7 +69,7 @@ class FirstBoot:
         self._root_ca = root_ca
         self._ca = ca
         self._is_complete = False
-        self._logged: set[tuple[str, str]] = set()
+        self._logged: dict[tuple[str, str], str] = {}
 
     async def complete(self) -> None:
         """Run again once everything can be read, unless nothing was left out. A failure is logged once, and tried again."""

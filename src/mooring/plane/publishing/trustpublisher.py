@@ -86,7 +86,7 @@ class TrustPublisher:
         self._reconciler = reconciler
         self._clock = clock
         self._conflicts: frozenset[Conflict] = frozenset()
-        self._logged: set[tuple[str, str]] = set()
+        self._logged: dict[tuple[str, str], str] = {}
         self._is_edited = False
 
     async def publish_client_cas(self) -> None:

@@ -20,6 +20,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from mooring.apimachinery.schema import Obj
@@ -44,6 +45,7 @@ MAX_CREDENTIALS = 16
 CA_DATA = "certificate-authority-data"
 _BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----[ \t]*(?:\r?\n|$)", re.DOTALL)
 _USER_INFO = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?[^/?#]*@")
+_FIELD = re.compile(r"\b(token|tokenFile|password|client-key-data|client-key|exec|auth-provider)[\"']?\s*:")
 _CREDENTIALS = {
     "clientCertificate": "a client certificate or its key",
     "token": "a token",
@@ -211,9 +213,9 @@ def _with_present(data: str, present: Collection[Certificate], own: Collection[s
     try:
         pem = base64.b64decode("".join(data.split()), validate=True)
         certificates_among(pem)
+        found = [(match, certificates(match[0])[0]) for match in _BLOCK.finditer(pem)]
     except (ValueError, PkiError):
         return data
-    found = [(match, certificates(match[0])[0]) for match in _BLOCK.finditer(pem)]
     ours = [(match, ca) for match, ca in found if _pin(ca) in own]
     if not ours or [ca for _, ca in ours] == list(present):
         return data
@@ -251,11 +253,12 @@ def published_pins(config_map: Obj) -> tuple[str, ...]:
 
 def credentials_in(config_map: Obj) -> tuple[str, ...]:
     """Return the place and kind of each credential in cluster-info, which anonymous callers read."""
+    text = _text(config_map) or ""
     try:
-        config = parse_kubeconfig(_text(config_map) or "")
-    except KubeconfigError:
-        return ()
-    return tuple(_credentials(config))[:MAX_CREDENTIALS]
+        found = _credentials(parse_kubeconfig(text))
+    except KubeconfigError:  # another reader may accept the text
+        found = (f"it cannot be read, and has a field {name}" for name in dict.fromkeys(_FIELD.findall(text)))
+    return tuple(islice(found, MAX_CREDENTIALS))
 
 
 def _credentials(config: Kubeconfig) -> Iterator[str]:
