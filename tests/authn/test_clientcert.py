@@ -25,7 +25,7 @@ from mooring.identity import AUTHENTICATED, CREDENTIAL_ID, NODE_NAME, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
-from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
+from mooring.pki.x509.verify import ClientTrust, ReadChain, VerifiedPeer
 from mooring.secret import Secret
 from tests.support.emptyviews import EMPTY
 
@@ -46,9 +46,9 @@ class CountingTrust(ClientTrust):
 
     walks = 0
 
-    def verify(self, chain: Sequence[bytes], now: datetime) -> VerifiedPeer:
+    def verify_read(self, chain: ReadChain, now: datetime | None) -> VerifiedPeer:
         self.walks += 1
-        return super().verify(chain, now)
+        return super().verify_read(chain, now)
 
 
 def judged(authenticator: ClientCertificateAuthenticator, credentials: Credentials, now: datetime = NOW) -> Verdict:

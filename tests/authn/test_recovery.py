@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from mooring.api.view import Views
 from mooring.authn.authenticator import CONNECTION
-from mooring.authn.credentials import Credentials
+from mooring.authn.credentials import Credentials, PeerMemo
 from mooring.authn.recovery.authenticator import RecoveryAuthenticator
 from mooring.authn.recovery.settings import RecoverySettings
+from mooring.authn.requestheader.authenticator import RequestHeaderAuthenticator
+from mooring.authn.requestheader.settings import HeaderNames
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.authn.x509 import peers
+from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
 from mooring.authn.x509.checks import CertificateCheck
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
@@ -21,9 +25,10 @@ from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.checkedpeer import CheckedPeer
-from mooring.pki.x509.verify import ClientTrust
+from mooring.pki.x509.verify import ClientTrust, ReadChain, VerifiedPeer, read_chain
 from mooring.server.authentication.providers.recovery import build
 from tests.support.authnhost import AuthnHost, configured
+from tests.support.costlycertificates import chain
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -122,6 +127,106 @@ def test_the_ca_must_have_been_valid_at_the_end_of_the_certificate() -> None:
     verdict = authenticator.authenticate(offered(*chain), {}, NOW, ())
     assert isinstance(verdict, Rejected)
     assert verdict.reason == "expired"
+
+
+class Counting(ClientTrust):
+    """Counts the walks of chains."""
+
+    walks = 0
+
+    def verify_read(self, chain: ReadChain, now: datetime | None) -> VerifiedPeer:
+        self.walks += 1
+        return super().verify_read(chain, now)
+
+
+def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[bytes]]:
+    read: list[Sequence[bytes]] = []
+
+    def counting(chain: Sequence[bytes]) -> ReadChain:
+        read.append(chain)
+        return read_chain(chain)
+
+    monkeypatch.setattr(peers, "read_chain", counting)
+    return read
+
+
+@pytest.mark.parametrize(
+    ("chain", "walks"),
+    [
+        pytest.param((leaf(),), (1, 0), id="an expired node of the CA of clients"),
+        pytest.param((leaf(ended=-DAY),), (1, 0), id="a node that has not expired"),
+        pytest.param((leaf(authority=OTHER_CA),), (1, 1), id="a node of a retired CA"),
+        pytest.param((leaf(authority=THIRD_CA),), (1, 1), id="a node of a CA that is not known"),
+        pytest.param((leaf("jane", ("dev",)),), (1, 0), id="a user"),
+        pytest.param((b"junk",), (0, 0), id="junk"),
+        pytest.param(chain("alternative names that are empty URIs", above=True), (0, 0), id="30 000 names"),
+        pytest.param(chain("one policy of a long kind", above=True), (1, 1), id="all octets that are read"),
+    ],
+)
+def test_the_requests_of_a_connection_read_its_chain_once(
+    chain: tuple[bytes, ...], walks: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each bundle walks it once, whatever the verdict, and the time of the requests."""
+    read, memo = counted_reads(monkeypatch), PeerMemo()
+    clients, retired = Counting([CA.certificate]), Counting([OTHER_CA.certificate])
+    authenticator = RecoveryAuthenticator(clients, (), retired)
+    verdicts = [
+        authenticator.authenticate(replace(offered(*chain), memo=memo), {}, NOW + number * timedelta(seconds=2), ())
+        for number in range(20)
+    ]
+    assert len(read) == 1
+    assert (clients.walks, retired.walks) == walks
+    assert all(one == verdicts[0] for one in verdicts)
+
+
+def test_a_chain_is_read_once_for_all_authenticators_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = counted_reads(monkeypatch)
+    credentials, trust = offered(leaf()), ClientTrust([CA.certificate])
+    proxies = RequestHeaderAuthenticator(ClientTrust([OTHER_CA.certificate]), HeaderNames(username=("x-remote-user",)))
+    verdicts = [
+        one.authenticate(credentials, {}, NOW, ())
+        for one in (proxies, ClientCertificateAuthenticator(trust, checks=()), RecoveryAuthenticator(trust, ()))
+    ]
+    assert [type(one) for one in verdicts] == [Rejected, Rejected, Accepted]
+    assert len(read) == 1
+
+
+def test_no_chain_is_walked_under_an_empty_bundle() -> None:
+    retired = Counting([])
+    verdict = RecoveryAuthenticator(ClientTrust([CA.certificate]), (), retired).authenticate(
+        offered(leaf(authority=OTHER_CA)), {}, NOW, ()
+    )
+    assert isinstance(verdict, Rejected)
+    assert retired.walks == 0
+
+
+def test_a_certificate_that_expires_on_an_open_connection_recovers_from_then_on() -> None:
+    memo, certificate = PeerMemo(), leaf(ended=-DAY)
+    authenticator = RecoveryAuthenticator(ClientTrust([CA.certificate]), ())
+    verdicts = [
+        authenticator.authenticate(replace(offered(certificate), memo=memo), {}, now, ())
+        for now in (NOW, NOW + DAY, NOW + DAY + timedelta(seconds=1))
+    ]
+    assert [type(one) for one in verdicts] == [NotMine, NotMine, Accepted]
+
+
+def test_a_revocation_counts_on_an_open_connection() -> None:
+    memo, revoked = PeerMemo(), [False]
+    check = CertificateCheck(
+        (), lambda peer, views, now: Rejected("revoked") if revoked[0] else None, lambda now: revoked[0]
+    )
+    authenticator = RecoveryAuthenticator(ClientTrust([CA.certificate]), (check,))
+    assert isinstance(authenticator.authenticate(replace(offered(leaf()), memo=memo), {}, NOW, ()), Accepted)
+    revoked[0] = True
+    assert authenticator.authenticate(replace(offered(leaf()), memo=memo), {}, NOW, ()) == Rejected("revoked")
+
+
+def test_other_bundles_judge_an_open_connection_again() -> None:
+    memo, certificate = PeerMemo(), leaf(authority=OTHER_CA)
+    authenticator = RecoveryAuthenticator(ClientTrust([CA.certificate]), ())
+    assert isinstance(authenticator.authenticate(replace(offered(certificate), memo=memo), {}, NOW, ()), Rejected)
+    authenticator.replace(ClientTrust([CA.certificate]), ClientTrust([OTHER_CA.certificate]))
+    assert isinstance(authenticator.authenticate(replace(offered(certificate), memo=memo), {}, NOW, ()), Accepted)
 
 
 @dataclass

@@ -415,7 +415,7 @@ def test_a_key_that_cannot_be_read_makes_no_certificate_unreadable() -> None:
 
 def test_a_name_of_other_bytes_is_another_name() -> None:
     """Go finds a CA by the bytes of its name."""
-    utf8, t61 = (DistinguishedName.read(name(cn(tag, b"kubernetes"))) for tag in (UTF8, T61))
+    utf8, t61 = (DistinguishedName.read(der.only(name(cn(tag, b"kubernetes")), SEQUENCE)) for tag in (UTF8, T61))
     assert utf8.attributes == t61.attributes
     assert utf8 != t61
     other = edited(CA.key, Foreign(CA.certificate.der, CA.key), {SUBJECT: t61.der})

@@ -200,7 +200,7 @@ def test_such_a_ca_is_replaced() -> None:
 
 @pytest.mark.parametrize("algorithm", ["ECDSA-P384", "RSA-2048", "Ed25519"])
 def test_a_key_of_each_kind_signs_for_a_name_that_the_library_does_not_write(algorithm: str) -> None:
-    key, issuer = generate_key(algorithm), DistinguishedName.read(EXAMPLE)
+    key, issuer = generate_key(algorithm), DistinguishedName.read(der.only(EXAMPLE, SEQUENCE))
     plain = self_signed_ca(key, "root", NOW, 1)
 
     def sign(issuer_: x509.Name, _: x509.Name) -> bytes:

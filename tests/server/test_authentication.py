@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from OpenSSL import SSL
 
+from mooring.authn.x509 import peers
+from mooring.pki.x509.verify import ReadChain, read_chain
 from mooring.server import pipeline
+from tests.support.costlycertificates import chain
 from tests.support.manualclock import settle
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, connection, in_server, open_server
@@ -54,6 +58,25 @@ async def test_a_good_bearer_token_rescues_an_unverifiable_certificate(server: S
     token = await server.bootstrap_token()
     answer = await server.get("/version", via=connection([stranger.der]), token=token)
     assert answer.status == 200
+
+
+@pytest.mark.parametrize("form", ["alternative names that are empty URIs", "one policy of a long kind"])
+@in_server
+async def test_requests_of_one_connection_that_ask_for_recovery_at_once_read_its_chain_once(
+    server: Server, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other authenticators of certificates, and a second look after the views were brought up to date, read nothing either."""
+    read, via = list[Sequence[bytes]](), connection(chain(form, above=True))
+
+    def counting(presented: Sequence[bytes]) -> ReadChain:
+        read.append(presented)
+        return read_chain(presented)
+
+    monkeypatch.setattr(peers, "read_chain", counting)
+    asked = [("authorization", "Mooring-Recovery")]
+    answers = await asyncio.gather(*(server.get("/version", via=via, headers=asked) for _ in range(20)))
+    assert [one.status for one in answers] == [401] * 20
+    assert len(read) == 1
 
 
 @in_server

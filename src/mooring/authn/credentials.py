@@ -24,7 +24,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mooring.apimachinery.websocket import PROTOCOL, is_handshake, is_of_another_site, subprotocols
+from mooring.authn.verdict import Rejected
 from mooring.authn.websocketbearer import read_subprotocols, without_token
+from mooring.pki.x509.verify import ReadChain
 from mooring.secret import Secret
 
 AUTHORIZATION = "authorization"
@@ -99,6 +101,9 @@ class Credentials:
     dry_run: bool = False
     other: SchemeCredential | None = None
     source: str = ""
+    read_peer: ReadChain | Rejected | None = field(default=None, init=False, repr=False, compare=False)
+    """The chain in `peer`, or its rejection, once an authenticator has read them. Only `mooring.authn.x509.peers` writes
+    it. They are kept for the request alone: a chain takes several times its octets when it has been read."""
 
 
 def bearer(token: str) -> Secret:

@@ -27,6 +27,10 @@ class CertificateUnreadableError(PkiError):
     """The certificate cannot be read. The message names the part."""
 
 
+class CertificateTooLargeError(CertificateUnreadableError):
+    """The certificate, alone or with the others of its chain, has more elements than are read."""
+
+
 class KeyRefusedError(PkiError):
     """The key cannot be read, or is of a refused type or size."""
 

@@ -23,7 +23,8 @@ from mooring.authn.authenticator import CONNECTION
 from mooring.authn.credentials import AUTHORIZATION, Credentials
 from mooring.authn.recovery.reasons import NOT_A_NODE
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.x509.checks import CHECKS, CertificateCheck, rejection
+from mooring.authn.x509.checks import CHECKS, CertificateCheck
+from mooring.authn.x509.peers import Peers
 from mooring.clock import rfc3339
 from mooring.identity import (
     CREDENTIAL_ID,
@@ -35,7 +36,6 @@ from mooring.identity import (
     RECOVERY_NOT_AFTER,
     UserInfo,
 )
-from mooring.pki.errors import PeerCertificateError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
 
@@ -58,38 +58,34 @@ class RecoveryAuthenticator:
 
     def replace(self, trust: ClientTrust, retired: ClientTrust | None = None) -> None:
         """Verify under the CAs of clients and those that a rollover retired from now on, and no others."""
-        self._trust = trust
-        self._retired = retired
+        self._clients = Peers(trust, _verdict, checks=self._checks, at_end=True)
+        self._retired: Peers | None = None
+        if retired is not None and not retired.is_empty:
+            self._retired = Peers(retired, _verdict, checks=self._checks, at_end=True)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if not credentials.peer or not _asks_for_recovery(credentials):
             return _NOT_MINE
-        try:
-            peer = self._trust.verify_at_end(credentials.peer)
-            if now <= peer.not_after:
-                return _NOT_MINE
-        except PeerCertificateError as error:
-            retired = self._verified_under_retired(credentials.peer)
-            if retired is None:
-                return Rejected(error.code, str(error))
-            peer = retired
-        if not peer.common_name.startswith(NODE_PREFIX) or peer.organizations != (NODES,):
-            return Rejected(NOT_A_NODE, f'the certificate is that of "{peer.common_name}"')
-        return rejection(peer, views, now, self._checks) or Accepted(_user(peer), certificate=peer)
-
-    def _verified_under_retired(self, chain: Sequence[bytes]) -> VerifiedPeer | None:
-        """Return the identity under a retired CA; None when none verifies it."""
-        if self._retired is None:
-            return None
-        try:
-            return self._retired.verify_at_end(chain)
-        except PeerCertificateError:
-            return None
+        peers = self._clients
+        known = peers.known(credentials, now)
+        if known.peer is not None and now <= known.peer.not_after:
+            return _NOT_MINE
+        if known.peer is None and self._retired is not None:
+            under_retired = self._retired.known(credentials, now)
+            if under_retired.peer is not None:
+                peers, known = self._retired, under_retired
+        return known.verdict if isinstance(known.verdict, Rejected) else peers.judged(credentials, views, now)
 
 
 def _asks_for_recovery(credentials: Credentials) -> bool:
     values = credentials.headers(AUTHORIZATION)
     return bool(values) and values[0].strip().lower() == SCHEME
+
+
+def _verdict(peer: VerifiedPeer) -> Verdict:
+    if not peer.common_name.startswith(NODE_PREFIX) or peer.organizations != (NODES,):
+        return Rejected(NOT_A_NODE, f'the certificate is that of "{peer.common_name}"')
+    return Accepted(_user(peer), certificate=peer)
 
 
 def _user(peer: VerifiedPeer) -> UserInfo:

@@ -17,27 +17,35 @@ from functools import cached_property
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.x509.oid import ObjectIdentifier
 
-from mooring.pki.errors import CertificateUnreadableError
+from mooring.pki.errors import CertificateTooLargeError, CertificateUnreadableError
 from mooring.pki.keys import UNREADABLE
 from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import DerError
+from mooring.pki.x509.encoding.der import DerError, ElementBudget, TooManyElementsError
 from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 from mooring.pki.x509.encoding.extensions import Extensions
 from mooring.pki.x509.encoding.keyencoding import load_public_key
 from mooring.pki.x509.encoding.signatures import Algorithm, is_signed, signature_algorithm, signature_of
 
+MAX_ELEMENTS = 2000
+"""Elements that are read of one certificate or request, or of all certificates that a peer presents. A usual certificate has 60,
+one with a thousand alternative names 1 060, one with 450 groups 1 860. Octets do not limit the cost: 64 KiB hold 30 000 elements,
+and each takes some microseconds of the event loop, for anyone who opens a connection."""
 NO_EXTENSIONS = Extensions()
 
 
 class Certificate:
     """One certificate. Immutable; equal to another of the same bytes."""
 
-    def __init__(self, encoding: bytes) -> None:
-        """Read DER. Raises CertificateUnreadableError, whose text names the part that cannot be read."""
+    def __init__(self, encoding: bytes, budget: ElementBudget | None = None) -> None:
+        """Read DER. Raises CertificateUnreadableError, whose text names the part that cannot be read.
+
+        `budget`: the elements that certificates may have together. None: those that one may have.
+        """
         self.der = encoding
+        budget = budget or ElementBudget(MAX_ELEMENTS)
         part: str | None = None
         try:
-            whole = der.only(encoding, der.SEQUENCE).fields()
+            whole = der.only(encoding, der.SEQUENCE, budget).fields()
             signed = whole.next(der.SEQUENCE)
             outer = whole.next(der.SEQUENCE)
             part = "signature"
@@ -56,12 +64,12 @@ class Certificate:
                 raise DerError("it stands there twice, and differently")
             self.signature_algorithm: Algorithm | None = signature_algorithm(inner)
             part = "issuer"
-            self.issuer = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
+            self.issuer = DistinguishedName.read(fields.next(der.SEQUENCE))
             part = "validity"
             validity = fields.next(der.SEQUENCE).fields()
             self.not_valid_before_utc, self.not_valid_after_utc = der.time(validity.any()), der.time(validity.any())
             part = "subject"
-            self.subject = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
+            self.subject = DistinguishedName.read(fields.next(der.SEQUENCE))
             part = "public key"
             self.public_key_info = fields.next(der.SEQUENCE).encoding
             part = "unique identifiers"
@@ -72,11 +80,11 @@ class Certificate:
             found = fields.optional(der.CONSTRUCTED | 3) if self.version == 3 else None
         except DerError as error:
             whose = "the certificate" if part is None else f"the {part} of the certificate"
-            raise CertificateUnreadableError(f"{whose} cannot be read: {error}") from error
+            raise _unreadable(error, f"{whose} cannot be read: {error}") from error
         try:
             self.extensions = NO_EXTENSIONS if found is None else Extensions.read(found)
         except DerError as error:
-            raise CertificateUnreadableError(str(error)) from error
+            raise _unreadable(error, str(error)) from error
 
     def public_key(self) -> PublicKeyTypes:
         """Return the key. Raises one of keys.UNREADABLE for a key that cannot be read or is of an unknown kind. A
@@ -124,6 +132,12 @@ class Certificate:
 
     def __repr__(self) -> str:
         return f"Certificate({self.subject.rfc4514_string()!r}, serial_number={self.serial_number:x})"
+
+
+def _unreadable(error: DerError, text: str) -> CertificateUnreadableError:
+    return (
+        CertificateTooLargeError(text) if isinstance(error, TooManyElementsError) else CertificateUnreadableError(text)
+    )
 
 
 def _version(tagged: der.Element | None) -> int:

@@ -215,7 +215,7 @@ class _Signed:
             raise DerError("it is of another version than 1 and 2")
         if fields.next(der.SEQUENCE).encoding != algorithm.encoding:
             raise DerError("the signature algorithm stands there twice, and differently")
-        issuer = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
+        issuer = DistinguishedName.read(fields.next(der.SEQUENCE))
         begin = der.time(fields.any())
         end = der.time(fields.any()) if any(map(fields.is_next, _TIMES)) else None
         entries = fields.optional(der.SEQUENCE)

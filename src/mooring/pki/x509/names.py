@@ -68,13 +68,13 @@ def organizations(name: DistinguishedName) -> tuple[str, ...]:
 
 def printable(name: DistinguishedName) -> str:
     """Return the name for a message, such as `CN=jane,O=dev`: on one line, at most `MAX_PRINTED` characters."""
-    return printable_text(name.rfc4514_string())
+    return printable_text(name.rfc4514_string(MAX_PRINTED + 1))
 
 
 def printable_text(text: str) -> str:
     """Return a text of a certificate for a message: on one line, at most `MAX_PRINTED` characters."""
-    text = "".join(one if one.isprintable() else " " for one in text)
-    return f"{text[:MAX_PRINTED]}…" if len(text) > MAX_PRINTED else text or "(empty)"
+    printed = "".join(one if one.isprintable() else " " for one in text[:MAX_PRINTED])
+    return f"{printed}…" if len(text) > MAX_PRINTED else printed or "(empty)"
 
 
 def subject(name: str, groups: Iterable[str] = (), uid: str = "", unit: str = "") -> DistinguishedName:

@@ -31,9 +31,9 @@ from mooring.pki.keys import (
     signature_hash,
 )
 from mooring.pki.x509 import names
-from mooring.pki.x509.certificate import NO_EXTENSIONS
+from mooring.pki.x509.certificate import MAX_ELEMENTS, NO_EXTENSIONS
 from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import DerError
+from mooring.pki.x509.encoding.der import DerError, ElementBudget, TooManyElementsError
 from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 from mooring.pki.x509.encoding.extensions import Extensions
 from mooring.pki.x509.encoding.keyencoding import load_public_key
@@ -43,14 +43,15 @@ from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
 _EXTENSION_REQUEST = ObjectIdentifier("1.2.840.113549.1.9.14")
 
 MAX_REQUEST = 64 << 10
-"""Bytes of the PEM text. A request with a hundred names of the greatest length has half of it. Admission, approvers and signers
-read requests on the event loop, and one of 1 MiB with 30 000 names took 180 ms each time."""
+"""Bytes of the PEM text. A request with a hundred names of the greatest length has half of it. `MAX_ELEMENTS` limits the names:
+admission, approvers and signers read requests on the event loop."""
 MAX_CHALLENGE = 255
 """RFC 2985 5.4.1: characters of a challengePassword."""
-MAX_REMEMBERED = 256
-"""Parsed requests in memory: more than are ever between creation and signature."""
-MAX_REMEMBERED_BYTES = 16 << 10
-"""Larger requests are parsed again each time, so that each of the two memories has at most 4 MiB. A usual request has 600 bytes."""
+MAX_REMEMBERED, MAX_REMEMBERED_LARGE = 256, 32
+"""Parsed requests in memory: more than are ever between creation and signature, and fewer of large ones, so that each memory holds
+the texts of 4 MiB and of 2 MiB."""
+LARGE = 16 << 10
+"""Bytes above which a request is large. A usual one has 600."""
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a dict
@@ -120,7 +121,7 @@ def parse_request(data: bytes) -> CertificateRequest:
     """Return the verified request of a PEM text. Raises RequestError, whose message fits after `spec.request: Invalid value`."""
     if len(data) > MAX_REQUEST:
         raise RequestError(f"the certificate request has more than {MAX_REQUEST} bytes: ask for fewer names")
-    return _parse_remembered(data) if len(data) <= MAX_REMEMBERED_BYTES else _parse(data)
+    return _parse_remembered(data) if len(data) <= LARGE else _parse_large(data)
 
 
 def _parse(data: bytes) -> CertificateRequest:
@@ -137,11 +138,11 @@ def _parse(data: bytes) -> CertificateRequest:
 
 
 def parse_request_der(encoding: bytes) -> CertificateRequest:
-    """Return the verified request of a DER encoding without PEM.
+    """Return the verified request of a DER encoding without PEM, which callers limit to a few KiB.
 
     Raises RequestSignatureError, KeyRefusedError for a key of a refused type or size, and RequestError for everything else.
     """
-    return _read_remembered(encoding) if len(encoding) <= MAX_REMEMBERED_BYTES else _read(encoding)
+    return _read_remembered(encoding)
 
 
 def _read(encoding: bytes) -> CertificateRequest:
@@ -152,12 +153,12 @@ def _read(encoding: bytes) -> CertificateRequest:
 
 
 def _verified(encoding: bytes) -> CertificateRequest:
-    whole = der.only(encoding, der.SEQUENCE).fields()
+    whole = der.only(encoding, der.SEQUENCE, ElementBudget(MAX_ELEMENTS)).fields()
     signed, algorithm = whole.next(der.SEQUENCE), signature_algorithm(whole.next(der.SEQUENCE))
     signature = signature_of(whole.next(der.BIT_STRING))
     fields = signed.fields()
     der.integer(fields.next(der.INTEGER))  # the version, which Go does not check either
-    subject = DistinguishedName.read(fields.next(der.SEQUENCE).encoding)
+    subject = DistinguishedName.read(fields.next(der.SEQUENCE))
     key = _key(fields.next(der.SEQUENCE).encoding)
     asked, challenge = _attributes(fields.next(der.CONSTRUCTED))
     if not is_signed(signed.encoding, signature, algorithm, key):
@@ -188,6 +189,8 @@ def _attributes(tagged: der.Element) -> tuple[Extensions, str]:
             oid = der.object_identifier(fields.next(der.OID))
             values = fields.next(der.SET)
             every = tuple(values.fields())
+        except TooManyElementsError:
+            raise
         except DerError:
             continue
         if not every:
@@ -208,5 +211,5 @@ def _text(content: bytes) -> str:
         return ""
 
 
-_parse_remembered = lru_cache(MAX_REMEMBERED)(_parse)
+_parse_remembered, _parse_large = lru_cache(MAX_REMEMBERED)(_parse), lru_cache(MAX_REMEMBERED_LARGE)(_parse)
 _read_remembered = lru_cache(MAX_REMEMBERED)(_read)

@@ -3,8 +3,8 @@
 Rules kept here (docs/protocol/authentication.md#client-certificates; RFC 5280 6; Go's `x509.Verify`, which defines the chains
 that Kubernetes accepts):
 * A chain is verified against the client CA bundle at the `now` given. The steps are numbered as in `ClientTrust`:
-  (1) sizes are capped and every certificate can be read; (2) the leaf's key and signature are strong, it has no unknown
-  critical extension, it is valid now and, where it limits its purposes, they include clientAuth; (3) a path to a CA of the
+  (1) octets and elements are capped and every certificate can be read; (2) the leaf's key and signature are strong, it has no
+  unknown critical extension, it is valid now and, where it limits its purposes, they include clientAuth; (3) a path to a CA of the
   bundle is searched through the presented intermediates; (4) each issuer of the path must be a CA that may sign certificates at
   that depth, valid now, for clients, and the policies of the path must be valid; (5) the identity is read from the leaf.
 * Of several CAs with one name that is tried first whose key has the identifier that the certificate names, as in Go. The budget of
@@ -26,7 +26,6 @@ whatever extension policy it is given (checked with cryptography 50), both of wh
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -35,12 +34,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, ObjectIdent
 
 from mooring.clock import gap, rfc3339
 from mooring.identity import NODE_PREFIX
-from mooring.pki.errors import CertificateUnreadableError, KeyRefusedError, PeerCertificateError
+from mooring.pki.errors import (
+    CertificateTooLargeError,
+    CertificateUnreadableError,
+    KeyRefusedError,
+    PeerCertificateError,
+)
 from mooring.pki.keys import UNREADABLE, accepted_public_key
 from mooring.pki.x509 import names, usages
-from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.certificate import MAX_ELEMENTS, Certificate
 from mooring.pki.x509.checkedpeer import PathCertificate
-from mooring.pki.x509.encoding.der import DerError
+from mooring.pki.x509.encoding.der import DerError, ElementBudget
 from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 from mooring.pki.x509.encoding.extensions import DIRECTORY_NAME, BasicConstraints
 from mooring.pki.x509.policies import has_valid_policies
@@ -50,10 +54,12 @@ from mooring.pki.x509.supervisorsigners import machine_of
 
 MAX_CHAIN = 10
 """Certificates that a peer may present. Real chains have one to three."""
-MAX_CERTIFICATE_BYTES = 64 * 1024  # real ones are rarely above 4 KiB; parsing is linear in size
-MAX_INTERMEDIATE_BYTES = 32 * 1024  # of all but the leaf: a CA has few names, and anyone may send CAs with thousands
+MAX_CERTIFICATE_BYTES = 64 * 1024  # real ones are rarely above 4 KiB; each signature check hashes all of it
+MAX_INTERMEDIATE_BYTES = 32 * 1024  # of all but the leaf: a CA has few names
 MAX_SERIAL_OCTETS = 20
-MAX_SIGNATURE_CHECKS = 32  # 80 µs each: bounds the cost of a chain of certificates with equal subjects
+MAX_SIGNATURE_CHECKS = 12
+"""Bounds the cost of a chain of certificates with equal subjects: a check takes 80 µs, and 720 µs with a key on P-384. Real paths
+have three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,14 @@ class VerifiedPeer:
         return f"X509SHA256={self.fingerprint}"
 
 
+@dataclass(frozen=True, slots=True)
+class ReadChain:
+    """A presented chain, leaf first. Bundles that verify it one after the other share the signature checks."""
+
+    certificates: tuple[Certificate, ...]
+    signatures: dict[tuple[Certificate, Certificate], bool] = field(default_factory=dict, repr=False, compare=False)
+
+
 def valid_at(peer: VerifiedPeer, now: datetime) -> bool:
     """Return whether every certificate of the verified chain is valid at `now`."""
     return peer.valid_from <= now <= peer.valid_until
@@ -137,7 +151,16 @@ class ClientTrust:
     def verify(self, chain: Sequence[bytes], now: datetime) -> VerifiedPeer:
         """Return the identity of a presented `chain` (DER, leaf first). Raises PeerCertificateError."""
         # (1) Sizes and parsing.
-        leaf, *intermediates = _parse_chain(chain)
+        return self.verify_read(read_chain(chain), now)
+
+    def verify_read(self, chain: ReadChain, now: datetime | None) -> VerifiedPeer:
+        """Return the identity of a chain that has been read. Raises PeerCertificateError.
+
+        `now`: None for the last moment of the leaf. The issuers must have been valid then. The CA's key of that time may have been
+        stolen since: the caller must know the leaf's key from elsewhere.
+        """
+        leaf, *intermediates = chain.certificates
+        now = now or leaf.not_valid_after_utc
 
         # (2) The leaf alone.
         _check_strength(leaf)
@@ -147,10 +170,10 @@ class ClientTrust:
         _check_serial_number(leaf)
 
         # (3) and (4) A path to a CA of the bundle.
-        if chain[0] in self._root_encodings:
+        if leaf.der in self._root_encodings:
             path = [leaf]
         else:
-            search = _Search(self._roots, _by_subject(intermediates), now, _CLIENT, self._distrusted)
+            search = _Search(self._roots, _by_subject(intermediates), now, _CLIENT, self._distrusted, chain.signatures)
             path = search.path_from(leaf)
         self._distrusted.check(leaf)
 
@@ -161,7 +184,7 @@ class ClientTrust:
             common_name=names.common_name(subject),
             organizations=names.organizations(subject),
             uid=_uid(subject),
-            fingerprint=hashlib.sha256(chain[0]).hexdigest(),
+            fingerprint=leaf.fingerprint,
             not_before=begin,
             not_after=leaf.not_valid_after_utc,
             valid_from=max(certificate.not_valid_before_utc for certificate in path),
@@ -174,16 +197,13 @@ class ClientTrust:
             leaf=leaf,
         )
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the bundle verifies nothing."""
+        return not self._roots
+
     def _is_own(self, certificate: Certificate) -> bool:
         return _key_identity(certificate) in self._backdating
-
-    def verify_at_end(self, chain: Sequence[bytes]) -> VerifiedPeer:
-        """Return the identity of a presented `chain` at the last moment of its leaf. Raises PeerCertificateError.
-
-        The issuers must have been valid then. The CA's key of that time may have been stolen since: the caller must know the
-        leaf's key from elsewhere.
-        """
-        return self.verify(chain, _parse_chain(chain)[0].not_valid_after_utc)
 
 
 def path_to_root(chain: Sequence[Certificate], roots: Iterable[Certificate], now: datetime) -> tuple[Certificate, ...]:
@@ -233,7 +253,10 @@ class _Search:
         now: datetime,
         purpose: _Purpose,
         distrusted: _Distrusted,
+        signatures: dict[tuple[Certificate, Certificate], bool] | None = None,
     ) -> None:
+        """`signatures`: what was found out about a certificate and its issuer before; it is added to."""
+        self._signatures = {} if signatures is None else signatures
         self._roots = roots
         self._intermediates = intermediates
         self._now = now
@@ -279,7 +302,7 @@ class _Search:
             if not is_root:
                 # before its key is used: with a 16384-bit key one check costs a hundred times as much
                 _check_strength(issuer)
-            _check_signature(path[-1], issuer)
+            self._check_signature(path[-1], issuer)
             self._distrusted.check(issuer)
             _check_issuer(issuer, path, self._now, is_root=is_root)
             _check_purpose(issuer, self._purpose, "a CA of the chain")
@@ -315,6 +338,15 @@ class _Search:
             and _alternative_name(candidate) == _alternative_name(one)
             for one in path
         )
+
+    def _check_signature(self, certificate: Certificate, issuer: Certificate) -> None:
+        pair = (certificate, issuer)
+        if pair not in self._signatures:
+            self._signatures[pair] = certificate.is_issued_by(issuer)
+        if not self._signatures[pair]:
+            raise PeerCertificateError(
+                "bad-signature", "the certificate names a known authority but was not signed with its key"
+            )
 
     def _key(self, certificate: Certificate) -> str:
         key = self._keys.get(id(certificate))
@@ -367,7 +399,8 @@ def _likely_first(issuers: Sequence[Certificate], certificate: Certificate) -> S
     return sorted(issuers, key=rank)
 
 
-def _parse_chain(chain: Sequence[bytes]) -> list[Certificate]:
+def read_chain(chain: Sequence[bytes]) -> ReadChain:
+    """Read a presented `chain` (DER, leaf first), whose signatures are not verified. Raises PeerCertificateError."""
     if not chain:
         raise PeerCertificateError("malformed", "no certificate was presented")
     if len(chain) > MAX_CHAIN:
@@ -378,8 +411,11 @@ def _parse_chain(chain: Sequence[bytes]) -> list[Certificate]:
         raise PeerCertificateError(
             "too-large", f"the intermediates are larger than {MAX_INTERMEDIATE_BYTES} bytes together"
         )
+    budget = ElementBudget(MAX_ELEMENTS)
     try:
-        return [Certificate(encoding) for encoding in chain]
+        return ReadChain(tuple([Certificate(encoding, budget) for encoding in chain]))
+    except CertificateTooLargeError as error:
+        raise PeerCertificateError("too-large", str(error)) from error
     except CertificateUnreadableError as error:
         raise PeerCertificateError("malformed", str(error)) from error
 
@@ -428,13 +464,6 @@ def _check_purpose(certificate: Certificate, wanted: _Purpose, whose: str = "the
     listed = certificate.extensions.extended_key_usage
     if listed and {wanted.oid, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}.isdisjoint(listed):
         raise PeerCertificateError("wrong-usage", f"{whose}'s extended key usage does not include {wanted.meaning}")
-
-
-def _check_signature(certificate: Certificate, issuer: Certificate) -> None:
-    if not certificate.is_issued_by(issuer):
-        raise PeerCertificateError(
-            "bad-signature", "the certificate names a known authority but was not signed with its key"
-        )
 
 
 def _check_issuer(issuer: Certificate, path: list[Certificate], now: datetime, *, is_root: bool) -> None:

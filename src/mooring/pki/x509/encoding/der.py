@@ -4,15 +4,16 @@ Rules kept here (docs/adr/0085-certificates-as-go-reads-them.md):
 * A length is definite and as short as it can be, and a tag has one octet. A set need not be sorted, and a default may be written
   out.
 * The reader of a field names it in the error: the reader knows the bytes only.
+* The cost of reading grows with the number of elements. `ElementBudget` limits it before anything is built from them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
+from typing import NamedTuple
 
 from cryptography.x509.oid import ObjectIdentifier
 
@@ -28,31 +29,56 @@ _LARGEST_ARC = 2**31 - 1
 """Go's limit of one number of an object identifier."""
 _LONGEST_OID = 63
 """Octets of an object identifier that the library holds. Go has no limit."""
+_OCTETS_OF_AN_ELEMENT = 8
+"""Octets of an object identifier that cost as much as an element: each number of it is decoded by itself."""
+_NUMBERS = re.compile(rb"[\x80-\xff]*[\x00-\x7f]")
+_PADDED = re.compile(rb"(?:\A|[\x00-\x7f])\x80")
+"""Begin of a number of an object identifier that is longer than it needs to be."""
 
 
 class DerError(ValueError):
     """The bytes are not the DER of the expected type."""
 
 
-@dataclass(frozen=True, slots=True)
-class Element:
+class TooManyElementsError(DerError):
+    """The bytes have more elements than their budget."""
+
+
+class ElementBudget:
+    """Number of elements that may still be read of what one sender sent. Readers of nested elements share it."""
+
+    __slots__ = ("_left", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def spend(self, elements: int = 1) -> None:
+        """Count elements. Raises TooManyElementsError."""
+        self._left -= elements
+        if self._left < 0:
+            raise TooManyElementsError(f"more than {self._most} elements, such as names, are not read")
+
+
+class Element(NamedTuple):  # a tuple, because making one is most of the cost of reading an element
     """One element. `encoding` is the whole of it, `content` what stands behind its header."""
 
     tag: int
     content: bytes
     encoding: bytes
+    budget: ElementBudget | None
 
     def fields(self) -> Fields:
         """Return the elements of its content."""
-        return Fields(self.content)
+        return Fields(self.content, self.budget)
 
 
 class Fields:
     """Elements that follow each other, read from the first on. All methods raise DerError."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, budget: ElementBudget | None = None) -> None:
         self._data = data
         self._place = 0
+        self._budget = budget
 
     def __bool__(self) -> bool:
         """True while something is left."""
@@ -69,7 +95,9 @@ class Fields:
 
     def any(self) -> Element:
         """Return the next element."""
-        data, place = self._data, self._place
+        data, place, budget = self._data, self._place, self._budget
+        if budget is not None:
+            budget.spend()
         if len(data) - place < 2 or data[place] & _LONG_TAG == _LONG_TAG:
             raise DerError("an element is cut off or has a tag of several octets")
         size, begin = data[place + 1], place + 2
@@ -83,7 +111,7 @@ class Fields:
         if end > len(data):
             raise DerError("an element is cut off")
         self._place = end
-        return Element(data[place], data[begin:end], data[place:end])
+        return Element(data[place], data[begin:end], data[place:end], budget)
 
     def next(self, tag: int) -> Element:
         """Return the next element, which has this tag."""
@@ -96,9 +124,9 @@ class Fields:
         return self.any() if self.is_next(tag) else None
 
 
-def only(data: bytes, tag: int) -> Element:
+def only(data: bytes, tag: int, budget: ElementBudget | None = None) -> Element:
     """Return the one element of `data`. Raises DerError."""
-    fields = Fields(data)
+    fields = Fields(data, budget)
     found = fields.next(tag)
     if fields:
         raise DerError("bytes follow the end")
@@ -131,36 +159,35 @@ def bits(element: Element) -> tuple[bytes, int]:
 
 def object_identifier(element: Element) -> ObjectIdentifier:
     """Return the value of an OBJECT IDENTIFIER. Raises DerError."""
-    return _object_identifier(element.content)
+    if len(element.content) > _LONGEST_OID:
+        raise DerError(f"an object identifier has more than {_LONGEST_OID} octets")
+    if element.budget is not None:
+        element.budget.spend(len(element.content) // _OCTETS_OF_AN_ELEMENT)
+    return _object_identifier(object_identifier_content(element))
 
 
 def object_identifier_content(element: Element) -> bytes:
     """Return the octets of an OBJECT IDENTIFIER whose numbers may have any size. Raises DerError."""
     content = element.content
-    begins = (octet for before, octet in zip(b"\0" + content, content, strict=False) if before < 0x80)
-    if not content or content[-1] & 0x80 or 0x80 in begins:
+    if not content or content[-1] & 0x80 or _PADDED.search(content):
         raise DerError("an object identifier is cut off or not in its shortest form")
     return content
 
 
 @lru_cache(512)
 def _object_identifier(content: bytes) -> ObjectIdentifier:
-    if len(content) > _LONGEST_OID:
-        raise DerError(f"an object identifier has more than {_LONGEST_OID} octets")
-    numbers, number, is_inside = list[int](), 0, False
-    for octet in content:
-        if octet == 0x80 and not is_inside:
-            raise DerError("a number of an object identifier is not in its shortest form")
-        number, is_inside = number << 7 | octet & 0x7F, bool(octet & 0x80)
-        if number > _LARGEST_ARC:
-            raise DerError("a number of an object identifier is too large")
-        if not is_inside:
-            numbers.append(number)
-            number = 0
-    if is_inside or not numbers:
-        raise DerError("an object identifier is cut off")
+    numbers = [octets[0] if len(octets) == 1 else _number(octets) for octets in _NUMBERS.findall(content)]
+    if max(numbers) > _LARGEST_ARC:
+        raise DerError("a number of an object identifier is too large")
     first = min(numbers[0] // 40, 2)
     return ObjectIdentifier(".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:]))))
+
+
+def _number(octets: bytes) -> int:
+    number = 0
+    for octet in octets:
+        number = number << 7 | octet & 0x7F
+    return number
 
 
 def time(element: Element) -> datetime:

@@ -10,6 +10,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -19,7 +20,7 @@ from cryptography import x509
 from cryptography.x509.oid import ObjectIdentifier
 
 from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import DerError
+from mooring.pki.x509.encoding.der import DerError, Element
 
 _UTF8, _NUMERIC, _PRINTABLE, _T61, _IA5, _BMP = 0x0C, 0x12, 0x13, 0x14, 0x16, 0x1E
 _KINDS = {
@@ -45,10 +46,10 @@ class DistinguishedName:
     rdns: tuple[tuple[Attribute, ...], ...] = field(compare=False)
 
     @classmethod
-    def read(cls, encoding: bytes) -> DistinguishedName:
-        """Read the DER of a name. Raises DerError, whose text says which attribute cannot be read."""
-        sets = der.only(encoding, der.SEQUENCE).fields()
-        return cls(encoding, tuple(tuple(_attributes(sets.next(der.SET))) for _ in iter(sets.__bool__, False)))
+    def read(cls, element: Element) -> DistinguishedName:
+        """Read the SEQUENCE of a name. Raises DerError, whose text says which attribute cannot be read."""
+        sets = element.fields()
+        return cls(element.encoding, tuple(tuple(_attributes(sets.next(der.SET))) for _ in iter(sets.__bool__, False)))
 
     @classmethod
     def of(cls, rdns: Iterable[Iterable[Attribute]]) -> DistinguishedName:
@@ -60,18 +61,28 @@ class DistinguishedName:
                 for rdn in rdns
                 if (texts := tuple(rdn))
             )
-        return cls.read(name.public_bytes())
+        return cls.read(der.only(name.public_bytes(), der.SEQUENCE))
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
         """All attributes, in order."""
         return tuple(one for rdn in self.rdns for one in rdn)
 
-    def rfc4514_string(self) -> str:
-        """Return the name in the form of RFC 4514, such as `CN=jane,O=dev`: the last RDN is first."""
+    def rfc4514_string(self, most: int = sys.maxsize) -> str:
+        """Return the name in the form of RFC 4514, such as `CN=jane,O=dev`: the last RDN is first.
+
+        What stands behind the first `most` characters may be missing: a text that is cut off is not formatted to its end.
+        """
+        text = ""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ",".join("+".join(map(_rfc4514, rdn)) for rdn in reversed(self.rdns))
+            for place, rdn in enumerate(reversed(self.rdns)):
+                text += "," if place else ""
+                for position, (oid, value) in enumerate(rdn):
+                    if len(text) > most:
+                        return text
+                    text += ("+" if position else "") + _rfc4514((oid, value[:most]))
+        return text
 
     def for_builder(self) -> x509.Name:
         """Return the name for a builder of the library. Raises DerError when the library would write other bytes."""

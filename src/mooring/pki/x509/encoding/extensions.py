@@ -139,12 +139,12 @@ class Extensions:
         try:
             every = tuple(map(extension, holder.fields().next(der.SEQUENCE).fields()))
         except DerError as error:
-            raise DerError(f"the extensions cannot be read: {error}") from error
+            raise type(error)(f"the extensions cannot be read: {error}") from error
         by_oid = {one.oid: one for one in every}
         if len(by_oid) != len(every):
             twice = next(one.oid for one in every if one is not by_oid[one.oid])
             raise DerError(f"the extension {_called(twice)} stands there twice")
-        read = {oid: one for oid, one in by_oid.items() if oid in used}
+        read = {oid: (one, holder.budget) for oid, one in by_oid.items() if oid in used}
         names = _read(read, ExtensionOID.SUBJECT_ALTERNATIVE_NAME, general_names)
         constrained = _read(read, ExtensionOID.NAME_CONSTRAINTS, _constrained_types)
         return cls(
@@ -182,17 +182,19 @@ _Value = TypeVar("_Value")
 
 
 def _read(
-    by_oid: Mapping[ObjectIdentifier, Extension], oid: ObjectIdentifier, reader: Callable[[bytes], _Value]
+    by_oid: Mapping[ObjectIdentifier, tuple[Extension, der.ElementBudget | None]],
+    oid: ObjectIdentifier,
+    reader: Callable[[der.Fields], _Value],
 ) -> _Value | None:
-    extension = by_oid.get(oid)
-    if extension is None:
+    if oid not in by_oid:
         return None
+    extension, budget = by_oid[oid]
     try:
         if extension.critical and oid in _NEVER_CRITICAL:
             raise DerError("it is marked as critical")
-        return reader(extension.value)
+        return reader(der.Fields(extension.value, budget))
     except DerError as error:
-        raise DerError(f"the extension {NAMES[oid]} cannot be read: {error}") from error
+        raise type(error)(f"the extension {NAMES[oid]} cannot be read: {error}") from error
 
 
 def _not_understood(
@@ -207,12 +209,12 @@ def _not_understood(
             yield one.oid
 
 
-def _sequence(value: bytes) -> der.Fields:
+def _sequence(value: der.Fields) -> der.Fields:
     """Return the fields of the SEQUENCE at the begin of a value. What stands behind it is not read, as in Go."""
-    return der.Fields(value).next(der.SEQUENCE).fields()
+    return value.next(der.SEQUENCE).fields()
 
 
-def _basic_constraints(value: bytes) -> BasicConstraints:
+def _basic_constraints(value: der.Fields) -> BasicConstraints:
     fields = _sequence(value)
     flag = fields.optional(der.BOOLEAN)
     length = fields.optional(der.INTEGER)
@@ -226,8 +228,8 @@ def _natural(element: der.Element) -> int:
     return number
 
 
-def _key_usage(value: bytes) -> frozenset[str]:
-    octets, _ = der.bits(der.Fields(value).next(der.BIT_STRING))
+def _key_usage(value: der.Fields) -> frozenset[str]:
+    octets, _ = der.bits(value.next(der.BIT_STRING))
     return frozenset(
         name
         for place, name in enumerate(_BITS)
@@ -235,12 +237,12 @@ def _key_usage(value: bytes) -> frozenset[str]:
     )
 
 
-def _identifiers(value: bytes) -> tuple[ObjectIdentifier, ...]:
+def _identifiers(value: der.Fields) -> tuple[ObjectIdentifier, ...]:
     fields = _sequence(value)
     return tuple(der.object_identifier(fields.next(der.OID)) for _ in iter(fields.__bool__, False))
 
 
-def general_names(value: bytes) -> GeneralNames:
+def general_names(value: der.Fields) -> GeneralNames:
     """Read a subject alternative name. Raises DerError."""
     found: dict[int, list[str]] = {_DNS: [], _EMAIL: [], _URI: []}
     addresses: list[IPAddress] = []
@@ -259,10 +261,10 @@ def general_names(value: bytes) -> GeneralNames:
     return GeneralNames(tuple(found[_DNS]), tuple(addresses), tuple(found[_EMAIL]), tuple(found[_URI]))
 
 
-def _constrained_types(value: bytes) -> frozenset[int]:
-    fields = der.only(value, der.SEQUENCE).fields()
+def _constrained_types(value: der.Fields) -> frozenset[int]:
+    fields = value.next(der.SEQUENCE).fields()
     subtrees = (fields.optional(der.CONSTRUCTED), fields.optional(der.CONSTRUCTED | 1))
-    if fields:
+    if fields or value:
         raise DerError("bytes follow the end")
     found = [one.fields().any() for trees in subtrees if trees is not None for one in _all_of(trees, der.SEQUENCE)]
     if not found:
@@ -292,30 +294,30 @@ def _all_of(element: der.Element, tag: int) -> Iterator[der.Element]:
         yield fields.next(tag)
 
 
-def _key_identifier(value: bytes) -> bytes:
-    return der.Fields(value).next(der.OCTET_STRING).content
+def _key_identifier(value: der.Fields) -> bytes:
+    return value.next(der.OCTET_STRING).content
 
 
-def _authority_key_identifier(value: bytes) -> bytes | None:
+def _authority_key_identifier(value: der.Fields) -> bytes | None:
     found = _sequence(value).optional(der.PLAIN)
     return None if found is None else found.content
 
 
-def _policies(value: bytes) -> tuple[bytes, ...]:
+def _policies(value: der.Fields) -> tuple[bytes, ...]:
     """Return the identifiers of the policies. Their qualifiers are not read."""
-    entries = _all_of(der.Fields(value).next(der.SEQUENCE), der.SEQUENCE)
+    entries = _all_of(value.next(der.SEQUENCE), der.SEQUENCE)
     found = tuple(der.object_identifier_content(one.fields().next(der.OID)) for one in entries)
     if len(set(found)) != len(found):
         raise DerError("a policy stands there twice")
     return found
 
 
-def _policy_mappings(value: bytes) -> tuple[tuple[bytes, bytes], ...]:
-    pairs = (one.fields() for one in _all_of(der.Fields(value).next(der.SEQUENCE), der.SEQUENCE))
+def _policy_mappings(value: der.Fields) -> tuple[tuple[bytes, bytes], ...]:
+    pairs = (one.fields() for one in _all_of(value.next(der.SEQUENCE), der.SEQUENCE))
     return tuple((pair.next(der.OID).content, pair.next(der.OID).content) for pair in pairs)
 
 
-def _policy_constraints(value: bytes) -> PolicyConstraints:
+def _policy_constraints(value: der.Fields) -> PolicyConstraints:
     fields = _sequence(value)
     explicit, mapping = fields.optional(der.PLAIN), fields.optional(der.PLAIN | 1)
     return PolicyConstraints(
@@ -323,5 +325,5 @@ def _policy_constraints(value: bytes) -> PolicyConstraints:
     )
 
 
-def _small_number(value: bytes) -> int:
-    return _natural(der.Fields(value).next(der.INTEGER))
+def _small_number(value: der.Fields) -> int:
+    return _natural(value.next(der.INTEGER))

@@ -91,8 +91,7 @@ from mooring.trust.k3s import headers
 from mooring.trust.k3s.nodepassword import MAX_PASSWORD, SUFFIX
 
 MAX_REQUEST = 10 << 10
-"""Bytes of a certificate request. One for an RSA key of 8192 bits takes about 3 kB. Larger ones are parsed again by every reader
-(`mooring.pki.x509.requests.MAX_REMEMBERED_BYTES`), and one of 64 KiB with nothing but names takes 23 ms each time."""
+"""Bytes of a certificate request. One for an RSA key of 8192 bits takes about 3 kB."""
 MAX_NODE_NAME = 253 - len(SUFFIX)
 """Characters of a node name: the Secret of its password has it in its own name."""
 MAX_NODE_IPS = 16
