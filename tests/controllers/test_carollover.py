@@ -187,6 +187,13 @@ def test_obstacles_stop_each_step_forced_or_not(
     assert plan(given, disk(phase), EMPTY, NOW).step is step
 
 
+def test_a_phase_that_is_reached_names_what_the_next_one_waits_for() -> None:
+    for phase, said in (("TrustBoth", "a"), ("IssueNew", "a"), ("Drain", "a; 1 machine would be locked out")):
+        planned = plan(rollover(phase, phase), disk(phase), BEHIND, NOW, obstacles=("a",))
+        assert (planned.step, planned.status["phase"]) == (None, phase)
+        assert planned.status["message"].startswith(said)
+
+
 def test_obstacles_stop_no_step_that_nobody_joins_by() -> None:
     for phase in ("", "Prepared", CLEANING):
         given = rollover("TrustBoth", phase if phase == "Prepared" else "")

@@ -209,8 +209,8 @@ async def advance_until(room: Room, reached: Callable[[], bool]) -> None:
 
 FORCED: dict[str, dict[str, object]] = {
     "waits": {},
-    "forced": {"force": True},
-    "stolen": {"force": True, "compromised": True},
+    "forced": {"force": "TrustBoth"},
+    "stolen": {"force": "TrustBoth", "compromised": True},
 }
 
 
@@ -259,6 +259,12 @@ def test_no_step_is_taken_that_joining_machines_could_not_follow(
             (end, "Drain", "new") if end == "Retired" else (end, "Aborting", "old"),
         ):
             leader.obstacle = "cluster-info does not hold it"
+            if phase == "IssueNew":
+                await ask(room, "TrustBoth", **more)
+                await settle(room, leader)
+                assert (status(room)["phase"], status(room)["message"]) == ("TrustBoth", leader.obstacle), (
+                    "before it is wanted"
+                )
             await ask(room, phase, **{**more, **({"force": phase} if more else {})})
             await settle(room, leader)
             assert (status(room)["phase"], status(room)["message"]) == (before, leader.obstacle)

@@ -139,7 +139,7 @@ def plan(
     """Plan for the server that carries the rollover out.
 
     `verifies_server`: machines verify the server under the new CA, so that each has to say that it trusts it. `obstacles` are
-    reasons not to take one of the steps `JUDGED` yet.
+    reasons not to take the next step yet, one of `JUDGED`. They are named before it is wanted.
     """
     before, spec = status_of(rollover), spec_of(rollover)
     reached, wanted = before.get("phase", ""), spec["phase"]
@@ -167,7 +167,8 @@ def plan(
         return Planned(None, {**status, "message": "; ".join(obstacles)})
     if step in (RolloverStep.RETIRE, RolloverStep.WITHDRAW) and behind and spec.get("force") != wanted:
         return Planned(None, {**status, "message": f"waiting for {_counted(behind)}"})
-    return Planned(step, {**status, "message": step.value if step else _waiting(disk.phase, behind)})
+    told = (step.value,) if step else (*obstacles, _waiting(disk.phase, behind))
+    return Planned(step, {**status, "message": "; ".join(filter(None, told))})
 
 
 def follow(rollover: Obj, disk: RolloverOnDisk) -> tuple[RolloverStep | None, str]:

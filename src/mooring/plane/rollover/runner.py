@@ -20,7 +20,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring.certificateauthorityrollover import DRAIN, ENDED, KIND, SINGLETON, status_of
+from mooring.api.mooring.certificateauthorityrollover import (
+    DRAIN,
+    ENDED,
+    ISSUE_NEW,
+    KIND,
+    RETIRED,
+    SINGLETON,
+    TRUST_BOTH,
+    status_of,
+)
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
@@ -41,7 +50,8 @@ log = logging.getLogger("mooring.plane")
 LOOK_SECONDS = 1.0
 """Between two looks at the object, which cost one lookup in memory while no rollover is under way."""
 GATE_SECONDS = 5.0
-"""Between two counts of the machines that are behind, which read every Node, unless the object was changed."""
+"""Between two looks at what the next phase waits for, which read every Node, cluster-info, and the files, unless the object was
+changed."""
 PLURAL = KIND.resource.plural
 
 
@@ -126,13 +136,11 @@ class CaRollover:
         return await self._take(planned.step, rollover)
 
     def _is_due(self, rollover: Obj) -> bool:
-        """Return whether the object changed or the machines are to be counted again."""
+        """Return whether the object changed, or what the next phase waits for is to be looked at again."""
         version, now = rollover["metadata"]["resourceVersion"], self._clock.monotonic()
-        if (
-            status_of(rollover).get("phase") == DRAIN
-            and version == self._seen[0]
-            and now < self._seen[1] + GATE_SECONDS
-        ):
+        reached = status_of(rollover).get("phase")
+        rests = reached == DRAIN or (reached in (TRUST_BOTH, ISSUE_NEW) and spec_of(rollover)["phase"] == reached)
+        if rests and version == self._seen[0] and now < self._seen[1] + GATE_SECONDS:
             return False
         self._seen = (version, now)
         return True
@@ -169,7 +177,8 @@ class CaRollover:
 
     async def _obstacles(self, disk: RolloverOnDisk, wanted: str) -> tuple[str, ...]:
         """Return the reasons not to take the next step yet: clients or joining machines would not know the CA that stays."""
-        step = carollover.next_step(disk.phase, wanted)
+        # a phase that is reached names what the next one waits for, before a person asks for it
+        step = carollover.next_step(disk.phase, wanted) or carollover.next_step(disk.phase, RETIRED)
         if disk.old is None or disk.new is None or step not in carollover.JUDGED:
             return ()
         is_back = step in (RolloverStep.REVERT, RolloverStep.WITHDRAW)
