@@ -23,7 +23,19 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import checksums, commands, denylist, fairness, growth, idlewatches, joins, onetcd, ways, workers
+from bench import (
+    checksums,
+    commands,
+    costlycertificates,
+    denylist,
+    fairness,
+    growth,
+    idlewatches,
+    joins,
+    onetcd,
+    ways,
+    workers,
+)
 from bench.servers import Server, bootstrap_token, poll, server
 
 HERE = Path(__file__).parent
@@ -109,6 +121,7 @@ class Bench:
         self.revoking()
         self.growing()
         self.checking()
+        self.presenting()
         self.sharing()
         self.distributed()
 
@@ -140,6 +153,11 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="mooring-bench-") as folder:
             for what, wanted, figure in checksums.rows(self.load, server, Path(folder), self.runs, self.say):
                 self.row(what, "", wanted, figure)
+
+    def presenting(self) -> None:
+        """Measure certificates and requests that are made to be costly."""
+        for what, wanted, figure in costlycertificates.rows(self.runs, self.say):
+            self.row(what, "", wanted, figure)
 
     def revoking(self) -> None:
         """Measure the cost of a long denylist."""
@@ -374,6 +392,7 @@ def main() -> None:
     )
     parser.add_argument("--commands", action="store_true", help="measure commands and the agent alone")
     parser.add_argument("--checksums", action="store_true", help="measure the checksums of records alone")
+    parser.add_argument("--certificates", action="store_true", help="measure costly certificates and requests alone")
     parser.add_argument("--idle-watches", action="store_true", help="measure the memory of idle watches alone")
     parser.add_argument("--ways", action="store_true", help="measure each way of authenticating alone")
     parser.add_argument("--denylist", action="store_true", help="measure the cost of 100 000 revocations alone")
@@ -392,6 +411,8 @@ def main() -> None:
             bench.commands()
         elif options.checksums:
             bench.checking()
+        elif options.certificates:
+            bench.presenting()
         elif options.idle_watches:
             bench.idle_watches()
         elif options.ways:
