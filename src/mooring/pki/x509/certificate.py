@@ -26,10 +26,10 @@ from mooring.pki.x509.encoding.extensions import Extensions
 from mooring.pki.x509.encoding.keyencoding import load_public_key
 from mooring.pki.x509.encoding.signatures import Algorithm, is_signed, signature_algorithm, signature_of
 
-MAX_ELEMENTS = 2000
+MAX_ELEMENTS = 4000
 """Elements that are read of one certificate or request, or of all certificates that a peer presents. A usual certificate has 60,
-one with a thousand alternative names 1 060, one with 450 groups 1 860. Octets do not limit the cost: 64 KiB hold 30 000 elements,
-and each takes some microseconds of the event loop, for anyone who opens a connection."""
+one with a thousand alternative names 1 060, one with a thousand groups 3 060. Octets do not limit the cost: 64 KiB hold 30 000
+elements, and each takes some microseconds of the event loop, for anyone who opens a connection."""
 NO_EXTENSIONS = Extensions()
 
 
