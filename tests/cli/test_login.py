@@ -8,18 +8,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
 from mooring.cli.login import credential, kubeconfigentries, renewal
 from mooring.cli.login.renewal import LoginNeededError
 from mooring.client.login.loginfiles import LoginFiles
+from mooring.client.login.loginrequest import LoginRefusedError
 from mooring.clock import Clock
-from mooring.errors import ConfigError, PeerError
+from mooring.errors import ConfigError, MooringError, PeerError
 from mooring.secret import Secret
+from mooring.trust.httpexchange import HttpRequest, HttpResponse
 from mooring.trust.login.execcredential import ExecInfo
 from mooring.trust.login.loginrecord import Credential, IdentitySource, Login, Place
-from mooring.trust.oidc.client import Tokens
 from tests.support import peer
 from tests.support.commandline import CommandLine, mooring, process
 from tests.support.manualclock import EPOCH, ManualClock
@@ -205,26 +207,142 @@ def test_where_there_is_no_terminal_no_password_is_asked_for(monkeypatch: pytest
         )
 
 
-def test_a_refresh_token_that_was_replaced_is_kept_though_the_cluster_cannot_be_reached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+PROVIDER = "https://provider.example"
+SETTINGS = {
+    "issuer": PROVIDER,
+    "clientID": "x",
+    "clientSecretFile": "",
+    "caFile": "",
+    "scopes": "",
+    "grant": "",
+    "port": "0",
+}
+FIRST = replace(LOGIN, source=IdentitySource("oidc", SETTINGS, Secret("first")))
+Sent = list[str]
+
+
+def provider(
+    monkeypatch: pytest.MonkeyPatch, refreshed: tuple[int, dict[str, str]], cluster: list[MooringError | None]
+) -> Sent:
+    """Stand in for the provider, which answers a refresh with `refreshed`, and for the cluster, which raises these errors in turn.
+
+    Return the grants that are requested.
+    """
+    sent: Sent = []
+
+    async def send(connection: object, request: HttpRequest, clock: Clock) -> HttpResponse:
+        form = dict(parse_qsl((request.body or b"").decode()))
+        if request.url.endswith("openid-configuration"):
+            found = {
+                "issuer": PROVIDER,
+                "token_endpoint": f"{PROVIDER}/token",
+                "device_authorization_endpoint": f"{PROVIDER}/device",
+            }
+            return HttpResponse(200, json.dumps(found).encode())
+        if request.url.endswith("/device"):
+            code = {"device_code": "d", "user_code": "AB-CD", "verification_uri": PROVIDER, "interval": 1}
+            return HttpResponse(200, json.dumps(code).encode())
+        sent.append(form["grant_type"].rpartition(":")[2])
+        status, body = refreshed if sent[-1] == "refresh_token" else (200, {"id_token": "a.b.c"})
+        return HttpResponse(status, json.dumps(body).encode())
+
+    async def request_credential(*asked: object) -> Credential:
+        if (error := cluster.pop(0)) is not None:
+            raise error
+        return NEW
+
+    monkeypatch.setattr(renewal, "send_over", send)
+    monkeypatch.setattr(renewal, "request_credential", request_credential)
+    return sent
+
+
+class QuickClock(ManualClock):
+    """Passes every wait immediately."""
+
+    async def sleep(self, seconds: float) -> None:
+        pass
+
+
+REFRESHED = (200, {"id_token": "a.b.c", "refresh_token": "second"})
+REFUSED = LoginRefusedError("401")
+
+
+@pytest.mark.parametrize(
+    ("refreshed", "cluster", "reason", "kept"),
+    [
+        pytest.param((400, {"error": "invalid_grant"}), [], "invalid_grant", b"first", id="the word of the standard"),
+        pytest.param((400, {"error": "invalid_request"}), [], "invalid_request", b"first", id="the word of Dex"),
+        pytest.param((200, {"access_token": "a"}), [], "the provider gave no ID token", b"first", id="no ID token"),
+        pytest.param(
+            (200, {"refresh_token": "second"}),
+            [],
+            "the provider gave no ID token",
+            b"second",
+            id="and a new refresh token",
+        ),
+        pytest.param(
+            REFRESHED,
+            [REFUSED],
+            "the cluster does not accept the ID token that the provider refreshed",
+            b"second",
+            id="an ID token that the cluster refuses",
+        ),
+    ],
+)
+def test_a_refresh_that_fails_for_good_leads_to_a_new_login(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    refreshed: tuple[int, dict[str, str]],
+    cluster: list[MooringError | None],
+    reason: str,
+    kept: bytes,
 ) -> None:
-    """The provider takes each of them once: the old one would log nobody in again."""
-
-    async def granted(login: Login, clock: Clock, ask: bool) -> Tokens:
-        return Tokens(Secret("id"), Secret("second"))
-
-    async def unreachable(*asked: object) -> Credential:
-        raise PeerError("the server cannot be reached")
-
-    monkeypatch.setattr(renewal, "_oidc_tokens", granted)
-    monkeypatch.setattr(renewal, "request_credential", unreachable)
+    sent = provider(monkeypatch, refreshed, [*cluster, *cluster, None])
     logins = LoginFiles(tmp_path / "logins")
-    logins.write(replace(LOGIN, source=IdentitySource("oidc", {}, Secret("first"))))
-    with pytest.raises(PeerError):
-        credential.current_credential(logins, LOGIN.id, ExecInfo(), ManualClock(EPOCH + HOUR), False)
+    logins.write(FIRST)
+    with pytest.raises(LoginNeededError) as raised:
+        credential.current_credential(logins, LOGIN.id, ExecInfo(), QuickClock(EPOCH + HOUR), False)
+    assert str(raised.value) == f"the login at https://a has ended ({reason}); run: mooring login --name work"
+    assert sent == ["refresh_token"]
+    stored = logins.read(LOGIN.id)
+    assert stored is not None
+    assert stored.source.refresh_token == Secret(kept), "a refresh token that the provider has replaced is dead"
+
+    found = credential.current_credential(logins, LOGIN.id, ExecInfo(), QuickClock(EPOCH + HOUR), True)
+    assert found == NEW
+    assert sent == ["refresh_token", "refresh_token", "device_code"]
+    assert f"The login has to be repeated: {reason}.\nOpen {PROVIDER} with any browser" in capsys.readouterr().err
+    stored = logins.read(LOGIN.id)
+    assert stored is not None
+    assert stored.source == IdentitySource("oidc", SETTINGS), (
+        "the new grant has no refresh token, and the old one is gone"
+    )
+
+
+@pytest.mark.parametrize(
+    ("refreshed", "cluster", "message"),
+    [
+        pytest.param((503, {}), [], "status 503; the login is kept, try again later$", id="a provider out of order"),
+        pytest.param(REFRESHED, [PeerError("cannot be reached")], "cannot be reached$", id="a cluster that is away"),
+    ],
+)
+def test_a_refresh_that_may_succeed_later_asks_nobody(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refreshed: tuple[int, dict[str, str]],
+    cluster: list[MooringError | None],
+    message: str,
+) -> None:
+    sent = provider(monkeypatch, refreshed, cluster)
+    logins = LoginFiles(tmp_path / "logins")
+    logins.write(FIRST)
+    with pytest.raises(PeerError, match=message):
+        credential.current_credential(logins, LOGIN.id, ExecInfo(), QuickClock(EPOCH + HOUR), True)
+    assert sent == ["refresh_token"]
     kept = logins.read(LOGIN.id)
     assert kept is not None
-    assert kept.source.refresh_token == Secret("second")
+    assert kept.source.refresh_token == Secret(refreshed[1].get("refresh_token", "first"))
     assert kept.credential == OLD
 
 

@@ -92,7 +92,9 @@ def test_when_the_provider_refreshes_no_more_a_person_is_needed(
     jane.age(timedelta(0))
     done = jane.mooring("credential", "--login", jane.only_login().id)
     assert (done.code, done.out) == (1, "")
-    assert done.err == f"Error: the login at {jane.server.url} has ended; run: mooring login --name work\n"
+    assert (
+        done.err == f"Error: the login at {jane.server.url} has ended (invalid_grant); run: mooring login --name work\n"
+    )
     again = jane.mooring("login")
     assert again.code == 0, again.err
     assert "enter the code" in again.err

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.httpexchange import HttpFailure
+from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait
 from mooring.trust.oidc.client import (
     Client,
     GrantEndedError,
@@ -129,8 +129,15 @@ def test_a_token_response_that_is_no_object_is_told(body: bytes) -> None:
 
 def test_a_token_endpoint_that_does_not_answer_is_told() -> None:
     conversation = Conversation(DeviceProvider(), down=1)
-    with pytest.raises(OAuthError, match=r"refreshing the log-in: provider.example does not answer"):
+    told = r"refreshing the log-in: provider.example does not answer \(no answer within 15 s\); the login is kept, try again later$"
+    with pytest.raises(OAuthError, match=told):
         conversation.drive(refresh_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token"), Secret("x")))
+    with pytest.raises(
+        OAuthError, match=r"redeeming the code: provider.example does not answer \(no answer within 15 s\)$"
+    ):
+        Conversation(DeviceProvider(), down=1).drive(
+            code_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token"), MADE, Secret("x"))
+        )
 
 
 def test_an_error_page_of_the_token_endpoint_is_told_by_its_status() -> None:
@@ -187,8 +194,101 @@ def test_how_often_is_asked(device: dict[str, Any], expected: int) -> None:
 
 
 def test_a_code_that_nobody_types_expires() -> None:
-    with pytest.raises(OAuthError, match="the code has expired"):
+    with pytest.raises(OAuthError, match=r"the code has expired$"):
         granted(DeviceProvider(approve_after=99, device={"expires_in": 12}))
+
+
+Answer = HttpResponse | HttpFailure
+GRANTED = HttpResponse(200, b'{"id_token": "a.b.c"}')
+PENDING = HttpResponse(400, b'{"error": "authorization_pending"}')
+FORGETTING = HttpFailure("timeout", "no answer within 15 s", elapsed=15.0)
+
+
+def polled(*answers: Answer, expires_in: int = 1800) -> list[float]:
+    """Return the seconds of each wait of a device grant whose polls have these answers."""
+    grant = device_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token", f"{ISSUER}/device"))
+    left, waited = list(answers), []
+    reply: Reply = None
+    try:
+        while True:
+            step = grant.send(reply)
+            reply = None
+            if isinstance(step, Wait):
+                waited.append(step.seconds)
+            elif isinstance(step, HttpRequest) and step.url.endswith("/device"):
+                reply = HttpResponse(
+                    200, json.dumps(DeviceProvider(device={"expires_in": expires_in}).answer("/device", {})[1]).encode()
+                )
+            elif isinstance(step, HttpRequest):
+                reply = left.pop(0)
+    except StopIteration as stop:
+        tokens = stop.value
+    assert tokens.id_token == Secret("a.b.c")
+    assert not left
+    return waited
+
+
+@pytest.mark.parametrize(
+    ("answer", "waited"),
+    [
+        pytest.param(HttpResponse(502, b"<html>"), [5, 10], id="a page of a gateway"),
+        pytest.param(HttpResponse(503, b""), [5, 10], id="nothing"),
+        pytest.param(HttpResponse(503, b"", {"retry-after": "45"}), [5, 45], id="that says when to come back"),
+        pytest.param(HttpResponse(503, b"", {"retry-after": "1"}), [5, 10], id="sooner than is polite"),
+        pytest.param(HttpResponse(503, b"", {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT"}), [5, 10], id="a date"),
+        pytest.param(HttpResponse(429, b"Too Many"), [5, 10], id="a rate limit"),
+        pytest.param(HttpResponse(429, b'{"error": "slow_down"}'), [5, 10], id="slow_down as a rate limit"),
+        pytest.param(HttpResponse(408, b""), [5, 10], id="408"),
+        pytest.param(HttpResponse(500, b'{"error": "server_error"}'), [5, 10], id="a word that may pass"),
+        pytest.param(HttpResponse(400, b'{"error": "temporarily_unavailable"}'), [5, 10], id="another, with 400"),
+        pytest.param(HttpResponse(500, b'{"error": "Internal Server Error"}'), [5, 10], id="words of a framework"),
+        pytest.param(HttpResponse(200, b"<html>"), [5, 10], id="a page with 200"),
+        pytest.param(HttpResponse(200, b'{"status": "starting"}'), [5, 10], id="an object of a gateway"),
+        pytest.param(HttpResponse(403, b"<html>"), [5, 10], id="a page of a firewall"),
+        pytest.param(HttpResponse(403, b'{"error": {"code": 403}}'), [5, 10], id="an error that is no word"),
+        pytest.param(FORGETTING, [5, 10], id="a broken connection"),
+        pytest.param(PENDING, [5, 5], id="pending"),
+        pytest.param(HttpResponse(200, PENDING.body), [5, 5], id="pending with 200, as of GitHub"),
+        pytest.param(HttpResponse(428, PENDING.body), [5, 5], id="pending with 428"),
+        pytest.param(HttpResponse(503, PENDING.body), [5, 5], id="pending with 503"),
+    ],
+)
+def test_one_bad_poll_ends_no_login(answer: Answer, waited: list[float]) -> None:
+    assert polled(answer, GRANTED) == waited
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        pytest.param(HttpResponse(503, b'{"error": "access_denied"}'), "access_denied", id="denied, with 503"),
+        pytest.param(HttpResponse(429, b'{"error": "expired_token"}'), "expired_token", id="expired, with 429"),
+        pytest.param(HttpResponse(200, b'{"error": "access_denied"}'), "access_denied", id="denied, with 200"),
+        pytest.param(HttpResponse(400, b'{"error": "made_up"}'), "made_up", id="an unknown word"),
+    ],
+)
+def test_a_refusal_of_the_provider_ends_the_polls_whatever_its_status(answer: Answer, told: str) -> None:
+    with pytest.raises(OAuthError, match=f"^login failed: {told}$"):
+        polled(PENDING, answer)
+
+
+def test_tokens_without_an_id_token_end_the_polls() -> None:
+    with pytest.raises(OAuthError, match="is openid among the scopes"):
+        polled(HttpResponse(200, b'{"access_token": "a"}'))
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        pytest.param([HttpResponse(502, b"")] * 3, "status 502", id="waits grow: 5, 10 and the rest"),
+        pytest.param([FORGETTING] * 2, "no answer within 15 s", id="time without an answer is used up, too"),
+        pytest.param([HttpResponse(503, b"", {"retry-after": "9999"})] * 2, "status 503", id="a late return"),
+    ],
+)
+def test_bad_polls_last_as_long_as_the_code(answers: list[Answer], told: str) -> None:
+    with pytest.raises(
+        OAuthError, match=f"^login failed: the code has expired; the last request for the token got: {told}$"
+    ):
+        polled(*answers, expires_in=30)
 
 
 @pytest.mark.parametrize(
@@ -456,11 +556,49 @@ def test_a_refresh_token_that_was_used_needs_a_person() -> None:
         refreshed(DeviceProvider(), "used")
 
 
-def test_a_provider_that_is_out_of_order_does_not_end_the_grant() -> None:
-    provider = DeviceProvider(secret="x")  # says invalid_client
-    with pytest.raises(OAuthError) as raised:
-        refreshed(provider, "first")
+def refresh_answered(status: int, body: bytes) -> Tokens:
+    conversation = Conversation(DeviceProvider(), body=body, status=status)
+    return conversation.drive(refresh_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token"), Secret("first")))
+
+
+DEX = b'{"error": "invalid_request", "error_description": "Refresh token expired."}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        pytest.param(400, DEX, 'invalid_request: "Refresh token expired."', id="Dex"),
+        pytest.param(400, b'{"error": "unauthorized_client"}', "unauthorized_client", id="the grant was switched off"),
+        pytest.param(401, b'{"error": "invalid_token"}', "invalid_token", id="a word of bearer tokens"),
+        pytest.param(401, b'{"error": "invalid_client"}', "invalid_client", id="the client is unknown"),
+        pytest.param(403, b'{"error": "access_denied"}', "access_denied", id="403"),
+        pytest.param(400, b"", "status 400", id="400 without a word"),
+        pytest.param(404, b"<html>", "status 404", id="404 with a page"),
+        pytest.param(302, b"", "status 302", id="a redirect to a page"),
+        pytest.param(500, b'{"error": "invalid_grant"}', "invalid_grant", id="the word, with a status of a fault"),
+        pytest.param(200, b'{"error": "bad_refresh_token"}', "bad_refresh_token", id="an error with 200, as of GitHub"),
+        pytest.param(200, b"<html>", "refreshing the log-in: the provider's answer is not a JSON object", id="a page"),
+    ],
+)
+def test_a_refresh_that_fails_for_good_needs_a_person(status: int, body: bytes, reason: str) -> None:
+    with pytest.raises(GrantEndedError) as raised:
+        refresh_answered(status, body)
+    assert raised.value.reason == reason
+    assert raised.value.refresh_token is None
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"error": "server_error"}', b'{"error": "slow_down"}'], ids=repr)
+def test_a_refresh_that_may_succeed_later_keeps_the_grant(status: int, body: bytes) -> None:
+    with pytest.raises(OAuthError, match=r"is not refreshed: .*; the login is kept, try again later$") as raised:
+        refresh_answered(status, body)
     assert not isinstance(raised.value, GrantEndedError)
+
+
+def test_a_new_refresh_token_beside_no_id_token_is_not_lost() -> None:
+    with pytest.raises(GrantEndedError, match="the provider gave no ID token") as raised:
+        refresh_answered(200, b'{"access_token": "a", "refresh_token": "second"}')
+    assert raised.value.refresh_token == Secret("second")
 
 
 @pytest.mark.parametrize(
@@ -475,8 +613,11 @@ def test_a_provider_that_is_out_of_order_does_not_end_the_grant() -> None:
 )
 def test_an_answer_without_an_id_token_is_told(answer: dict[str, Any]) -> None:
     conversation = Conversation(DeviceProvider(), body=json.dumps(answer).encode())
+    offers = ProviderEndpoints(f"{ISSUER}/token")
     with pytest.raises(OAuthError, match="is openid among the scopes"):
-        conversation.drive(refresh_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token"), Secret("x")))
+        conversation.drive(code_grant(CLIENT, offers, MADE, Secret("code")))
+    with pytest.raises(GrantEndedError, match=r"the provider gave no ID token$"):
+        conversation.drive(refresh_grant(CLIENT, offers, Secret("x")))
 
 
 def test_a_refresh_token_that_cannot_be_sent_back_is_none() -> None:

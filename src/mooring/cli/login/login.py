@@ -15,6 +15,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -142,6 +143,7 @@ def login(
         raise click.UsageError("--password-stdin needs --username")
     secret = _read_stdin(source, password_stdin)
     logins = LoginFiles(directory())
+    repeated = False
     if server:
         if kubeconfig or context_name:
             raise click.UsageError("--server cannot be combined with --kubeconfig and --context")
@@ -155,10 +157,13 @@ def login(
             source = _kubeconfig_source(kubeconfig, context_name)
             if (earlier := _earlier_login(chosen, logins)) is not None:
                 source, kind, name = earlier.source, earlier.kind, name or earlier.name
+                repeated = True
     if password_stdin and source.kind != loginrecord.PASSWORD:  # an earlier login may have been one by password
         raise click.UsageError("--password-stdin needs --username")
     found = Login(name or _default_name(place), place, source, kind)
     with logins.locked(found.id):
+        if repeated and (stored := logins.read(found.id)) is not None:
+            found = replace(stored, place=place)  # another process may have renewed it, and replaced its refresh token
         try:
             found = renew(found, clock, logins.write, interactive=True, secret=secret)
         except (ApiError, PeerError) as error:

@@ -2,7 +2,9 @@
 
 Rules kept here:
 * A password is prompted for every time and never stored. A token file and a kubeconfig are read again every time.
-* An OpenID provider gives new tokens for the refresh token. Only when it refuses that, or there is none, a person has to log in.
+* An OpenID provider gives new tokens for the refresh token. When it refuses that for good, when the cluster refuses the new
+  ID token, or when there is no refresh token, a person has to log in.
+* A refresh token that the provider has replaced is dead. The new one is saved before anything else can fail.
 * When no prompt is allowed (`interactive` is False), the error says to run mooring login.
 * Text for the person goes to stderr: kubectl reads stdout.
 """
@@ -12,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -24,17 +27,18 @@ from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
 from mooring.client.http.driver import drive_notifying
 from mooring.client.http.requests import send_over
-from mooring.client.login.loginrequest import request_credential
+from mooring.client.login.loginrequest import LoginRefusedError, request_credential
 from mooring.client.login.loopback import listening
 from mooring.client.login.provider import provider_connection
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.cafile import named_cas
+from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.login import loginrecord
 from mooring.trust.login.loginrecord import Login
-from mooring.trust.oidc.client import Client, GrantEndedError, Tokens, discover, wanted_scopes
+from mooring.trust.oidc.client import Client, GrantEndedError, ProviderEndpoints, Tokens, discover, wanted_scopes
 from mooring.trust.oidc.codegrant import authorization_url, code_grant, new_authorization_request, read_redirect
 from mooring.trust.oidc.devicegrant import DevicePrompt, device_grant
 from mooring.trust.oidc.refreshgrant import refresh_grant
@@ -50,28 +54,27 @@ LOOPBACK = "127.0.0.1"
 class LoginNeededError(ConfigError):
     """A person has to log in again. A token that was given on standard input is not stored and has to be given again."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: Login, reason: str = "") -> None:
         again = " --token-file -" if login.source.kind == loginrecord.TOKEN_GIVEN else ""
-        super().__init__(f"the login at {login.place.server} has ended; run: mooring login --name {login.name}{again}")
+        cause = f" ({reason})" if reason else ""
+        super().__init__(
+            f"the login at {login.place.server} has ended{cause}; run: mooring login --name {shlex.quote(login.name)}{again}"
+        )
 
 
 Save = Callable[[Login], None]
+Send = Callable[[HttpRequest], Awaitable[HttpResponse | HttpFailure]]
 
 
 def renew(login: Login, clock: Clock, save: Save, *, interactive: bool, secret: Secret | None = None) -> Login:
     """Return `login` with a new credential. `secret` is the password or token when it came with the command.
 
-    `save` is called as soon as the provider has replaced the refresh token, because the old one is invalid from then on. Raises
-    LoginNeededError, ApiError, PeerError, ConfigError.
+    `save` is called as soon as the provider has replaced the refresh token of a login that has a credential, because the old one is
+    invalid from then on. Raises LoginNeededError, ApiError, PeerError, ConfigError.
     """
     if login.source.kind == loginrecord.OIDC:
-        tokens = asyncio.run(_oidc_tokens(login, clock, interactive))
-        login, before = login.with_refresh_token(tokens.refresh_token), login
-        if login.source != before.source and before.credential is not None:
-            save(login)
-        user = KubeconfigUser("", token=tokens.id_token)
-    else:
-        user = _user(login, interactive, secret)
+        return asyncio.run(_renew_at_provider(login, clock, save, interactive))
+    user = _user(login, interactive, secret)
     return login.with_credential(asyncio.run(request_credential(login.place, user, login.kind, clock)))
 
 
@@ -108,7 +111,7 @@ def _has_terminal() -> bool:
     return True
 
 
-async def _oidc_tokens(login: Login, clock: Clock, interactive: bool) -> Tokens:
+async def _renew_at_provider(login: Login, clock: Clock, save: Save, interactive: bool) -> Login:
     settings = login.source.settings
     client = Client(
         settings["issuer"],
@@ -120,32 +123,57 @@ async def _oidc_tokens(login: Login, clock: Clock, interactive: bool) -> Tokens:
     async with provider_connection(client.issuer, ca_pem) as connection:
         send = partial(send_over, connection, clock=clock)
         provider = await drive_notifying(discover(client), send, clock.sleep)
-        if login.source.refresh_token is not None:
+        reason = ""
+        if (refresh_token := login.source.refresh_token) is not None:
             try:
-                return await drive_notifying(
-                    refresh_grant(client, provider, login.source.refresh_token), send, clock.sleep
-                )
-            except GrantEndedError:
-                if not interactive:
-                    raise LoginNeededError(login) from None
+                tokens = await drive_notifying(refresh_grant(client, provider, refresh_token), send, clock.sleep)
+                login = _with_replaced(login, tokens.refresh_token, save)
+                return await _with_new_credential(login, tokens, clock)
+            except GrantEndedError as error:
+                login, reason = _with_replaced(login, error.refresh_token, save), error.reason
+            except LoginRefusedError:
+                reason = "the cluster does not accept the ID token that the provider refreshed"
         if not interactive:
-            raise LoginNeededError(login)
-        grant = settings["grant"] or ("device" if provider.device else "code")
-        if grant == "device":
-            return await drive_notifying(device_grant(client, provider), send, clock.sleep, _print_prompt)
-        async with listening(int(settings["port"])) as loopback:
-            redirect_uri = f"http://{settings.get('host') or LOOPBACK}:{loopback.port}{CALLBACK}"
-            request = new_authorization_request(redirect_uri, secrets.token_bytes(64))
-            loopback.read = partial(read_redirect, request, scopes=wanted_scopes(client, provider))
-            url = authorization_url(client, provider, request)
-            echo("Open this in a browser on this machine:", url, err=True)
-            try:
-                code = await loopback.answer(BROWSER_SECONDS)
-            except TimeoutError:
-                raise ConfigError(
-                    f"the login was not completed in the browser within {BROWSER_SECONDS:.0f} s"
-                ) from None
-        return await drive_notifying(code_grant(client, provider, request, code), send, clock.sleep)
+            raise LoginNeededError(login, reason)
+        if reason:
+            echo(f"The login has to be repeated: {reason}.", err=True)
+        tokens = await _log_in_person(settings, client, provider, send, clock)
+        # what is left of an earlier login is not valid beside a new one: without offline_access there is no refresh token
+        return await _with_new_credential(login.with_refresh_token(tokens.refresh_token), tokens, clock)
+
+
+def _with_replaced(login: Login, refresh_token: Secret | None, save: Save) -> Login:
+    """Return the login with the refresh token of a response, saved; unchanged for None, because the old one stays valid."""
+    if refresh_token is None or refresh_token == login.source.refresh_token:
+        return login
+    login = login.with_refresh_token(refresh_token)
+    if login.credential is not None:
+        save(login)
+    return login
+
+
+async def _with_new_credential(login: Login, tokens: Tokens, clock: Clock) -> Login:
+    user = KubeconfigUser("", token=tokens.id_token)
+    return login.with_credential(await request_credential(login.place, user, login.kind, clock))
+
+
+async def _log_in_person(
+    settings: Mapping[str, str], client: Client, provider: ProviderEndpoints, send: Send, clock: Clock
+) -> Tokens:
+    grant = settings["grant"] or ("device" if provider.device else "code")
+    if grant == "device":
+        return await drive_notifying(device_grant(client, provider), send, clock.sleep, _print_prompt)
+    async with listening(int(settings["port"])) as loopback:
+        redirect_uri = f"http://{settings.get('host') or LOOPBACK}:{loopback.port}{CALLBACK}"
+        request = new_authorization_request(redirect_uri, secrets.token_bytes(64))
+        loopback.read = partial(read_redirect, request, scopes=wanted_scopes(client, provider))
+        url = authorization_url(client, provider, request)
+        echo("Open this in a browser on this machine:", url, err=True)
+        try:
+            code = await loopback.answer(BROWSER_SECONDS)
+        except TimeoutError:
+            raise ConfigError(f"the login was not completed in the browser within {BROWSER_SECONDS:.0f} s") from None
+    return await drive_notifying(code_grant(client, provider, request, code), send, clock.sleep)
 
 
 def read_client_secret(path: str) -> Secret | None:

@@ -23,6 +23,10 @@ from mooring.trust.login.loginrecord import CERTIFICATE, Credential, Place
 PATH = "/mooring/v1/login"
 
 
+class LoginRefusedError(PeerError):
+    """The cluster does not accept the user's credential (401)."""
+
+
 async def request_credential(place: Place, user: KubeconfigUser, kind: str, clock: Clock) -> Credential:
     """Return the credential that the cluster issues to `user`. Raises ApiError, PeerError, ConfigError."""
     cluster = place.cluster()
@@ -39,7 +43,7 @@ async def request_credential(place: Place, user: KubeconfigUser, kind: str, cloc
                 "--certificate-authority, or its pin with --discovery-token-ca-cert-hash"
             ) from None
         except UnauthorizedError:
-            raise PeerError(
+            raise LoginRefusedError(
                 f"{place.server} does not accept the credentials: a wrong password, or an expired token"
             ) from None
         except ForbiddenError as error:

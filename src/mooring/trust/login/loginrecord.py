@@ -114,8 +114,8 @@ class Login:
         return replace(self, credential=credential)
 
     def with_refresh_token(self, token: Secret | None) -> Login:
-        """Return the login with a new refresh token; unchanged for None, because the old one stays valid."""
-        return replace(self, source=replace(self.source, refresh_token=token)) if token else self
+        """Return the login with another refresh token, or without one."""
+        return replace(self, source=replace(self.source, refresh_token=token))
 
 
 def check_id(text: str) -> str:

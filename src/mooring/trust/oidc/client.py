@@ -32,6 +32,8 @@ REFRESH_SCOPE = "offline_access"
 INVALID_SCOPE = "invalid_scope"
 REQUEST_TIMEOUT = 15.0
 """Seconds for one request; providers sign tokens in a few milliseconds."""
+REQUEST_TIMED_OUT = 408
+TOO_MANY_REQUESTS = 429
 MAX_URL = 512
 """Characters of a URL that is shown to a person."""
 MAX_WORD = 64
@@ -45,7 +47,15 @@ class OAuthError(PeerError):
 
 
 class GrantEndedError(OAuthError):
-    """A refresh token is no longer accepted: a person has to log in again."""
+    """A refresh token brings no ID token any more: a person has to log in again.
+
+    `reason` is for the person. `refresh_token` is a new one that the response had all the same; the old one is dead then.
+    """
+
+    def __init__(self, reason: str, refresh_token: Secret | None = None) -> None:
+        super().__init__(f"the log-in is not refreshed: {reason}")
+        self.reason = reason
+        self.refresh_token = refresh_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,24 +172,43 @@ def failure_error(step: str, url: str, failure: HttpFailure) -> OAuthError:
 
 
 def response_object(step: str, response: HttpResponse) -> Mapping[str, Any]:
-    """Return the JSON object of a response; an empty one for an error page. Raises OAuthError."""
+    """Return the JSON object of a response; an empty one for an error page. Raises OAuthError for a page with status 200."""
+    value = json_object(response)
+    if value is None and response.status == 200:
+        raise OAuthError(f"{step}: the provider's answer is not a JSON object")
+    return value or {}
+
+
+def json_object(response: HttpResponse) -> Mapping[str, Any] | None:
+    """Return the JSON object of a response; None for anything else, such as a page."""
     try:
         value = json.loads(response.body)
     except (ValueError, RecursionError):
-        value = None
-    if isinstance(value, dict):
-        return value
-    if response.status == 200:
-        raise OAuthError(f"{step}: the provider's answer is not a JSON object")
-    return {}
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def read_tokens(response: Mapping[str, Any]) -> Tokens:
     """Return the tokens of a successful response. Raises OAuthError."""
-    id_token, refresh_token = response.get("id_token"), response.get("refresh_token")
-    if not is_token(id_token):
+    if not is_token(response.get("id_token")):
         raise OAuthError("the provider gave no ID token; is openid among the scopes, and is this client allowed it?")
-    return Tokens(Secret(str(id_token)), Secret(str(refresh_token)) if is_token(refresh_token) else None)
+    return Tokens(Secret(str(response["id_token"])), read_refresh_token(response))
+
+
+def read_refresh_token(response: Mapping[str, Any]) -> Secret | None:
+    """Return the refresh token in a response; None when it has none that can be sent back."""
+    refresh_token = response.get("refresh_token")
+    return Secret(str(refresh_token)) if is_token(refresh_token) else None
+
+
+def may_pass(status: int) -> bool:
+    """Return True for a status of a gateway or of a provider out of order: the same request may succeed later."""
+    return status >= 500 or status in (REQUEST_TIMED_OUT, TOO_MANY_REQUESTS)
+
+
+def is_refusal(status: int, response: Mapping[str, Any]) -> bool:
+    """Return True for a response of the token endpoint that is an error. GitHub sends the error with status 200."""
+    return status != 200 or ("error" in response and "id_token" not in response)
 
 
 def refusal(status: int, response: Mapping[str, Any], sent: Iterable[str] = (), scopes: str = "") -> str:

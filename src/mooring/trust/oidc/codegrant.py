@@ -20,6 +20,7 @@ from mooring.trust.oidc.client import (
     ProviderEndpoints,
     Tokens,
     form_request,
+    is_refusal,
     read_tokens,
     refusal,
     send_form,
@@ -97,7 +98,7 @@ def code_grant(
         ("client_id", client.client_id),
     )
     status, response = yield from send_form("redeeming the code", form_request(client, provider, provider.token, form))
-    if status != 200:
+    if is_refusal(status, response):
         sent = sent_secrets(client, code.reveal().decode(), request.verifier.reveal().decode())
         raise OAuthError(f"login failed: {refusal(status, response, sent)}")
     return read_tokens(response)

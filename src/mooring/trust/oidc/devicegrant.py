@@ -1,7 +1,8 @@
 """OAuth device authorization grant: a person logs in with any browser anywhere (RFC 8628).
 
 The person is shown an address and a code. The token endpoint is polled every `interval` seconds, more slowly when it says
-`slow_down` or does not respond, until it grants, refuses, or the code has expired.
+`slow_down`, does not respond, or a gateway responds in its place, until it grants, refuses, or the code has expired (section 3.5).
+A response is the provider's own when it has tokens or an error of OAuth.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from mooring.trust.httpexchange import HttpFailure, HttpRequest, Reply, Wait, send
+from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait, send
 from mooring.trust.oidc.client import (
+    INVALID_SCOPE,
     MAX_WORD,
     Client,
     OAuthError,
@@ -20,10 +22,12 @@ from mooring.trust.oidc.client import (
     form_request,
     is_printable,
     is_printable_url,
+    is_refusal,
     is_token,
+    json_object,
+    may_pass,
     read_tokens,
     refusal,
-    response_object,
     send_form,
     sent_secrets,
     wanted_scopes,
@@ -36,6 +40,21 @@ MAX_INTERVAL = 60
 """Seconds between polls at most."""
 MAX_CODE_LIFE = 1800
 """Seconds for which a code is polled at most."""
+MAX_RETRY_DIGITS = 6
+"""Digits of a Retry-After in seconds: days, far longer than a code lives."""
+PENDING = ("authorization_pending", "server_error", "temporarily_unavailable")
+"""Errors of OAuth that may pass (RFC 8628 section 3.5, RFC 6749 section 4.1.2.1), whatever the status."""
+FINAL = (
+    "access_denied",
+    "expired_token",
+    "invalid_client",
+    "invalid_grant",
+    "invalid_request",
+    INVALID_SCOPE,
+    "unauthorized_client",
+    "unsupported_grant_type",
+)
+"""Errors of OAuth that no later poll changes (RFC 6749 section 5.2, RFC 8628 section 3.5), also with a status of a gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +76,7 @@ def device_grant(
     scopes = wanted_scopes(client, provider)
     form = (("client_id", client.client_id), ("scope", scopes))
     status, response = yield from send_form(step, form_request(client, provider, provider.device, form))
-    if status != 200:
+    if is_refusal(status, response):
         raise OAuthError(f"{step}: the provider refuses: {refusal(status, response, sent_secrets(client), scopes)}")
     device_code, user_code = response.get("device_code"), response.get("user_code")
     # verification_url is the name in an older draft, which Google uses
@@ -68,26 +87,42 @@ def device_grant(
     yield DevicePrompt(str(uri), str(user_code), complete_uri if is_printable_url(complete_uri) else "")
 
     interval = min(_seconds(response.get("interval"), INTERVAL), MAX_INTERVAL)
-    left = min(_seconds(response.get("expires_in"), MAX_CODE_LIFE), MAX_CODE_LIFE)
+    left: float = min(_seconds(response.get("expires_in"), MAX_CODE_LIFE), MAX_CODE_LIFE)
     poll_form = (("grant_type", GRANT_TYPE), ("device_code", str(device_code)), ("client_id", client.client_id))
     poll = form_request(client, provider, provider.token, poll_form)
     sent = sent_secrets(client, str(device_code))
+    pause: float = interval
+    problem = ""
     while left > 0:
-        yield Wait(interval)
-        left -= interval
+        pause = min(pause, left)
+        yield Wait(pause)
         reply = yield from send(poll)
-        if isinstance(reply, HttpFailure):
-            interval = min(interval * 2, MAX_INTERVAL)
-            continue
-        response = response_object("asking for the token", reply)
+        left -= pause + reply.elapsed
+        response = {} if isinstance(reply, HttpFailure) else json_object(reply) or {}
+        status = 0 if isinstance(reply, HttpFailure) else reply.status
         error = response.get("error")
-        if reply.status == 200:
+        pause, problem = interval, ""
+        if (
+            status == 200
+            and ("id_token" in response or "access_token" in response)
+            and not is_refusal(status, response)
+        ):
             return read_tokens(response)
         if error == "slow_down":
-            interval = min(interval + INTERVAL, MAX_INTERVAL)
+            pause = interval = min(interval + INTERVAL, MAX_INTERVAL)
+        elif isinstance(error, str) and (error in FINAL or not may_pass(status)) and error not in PENDING:
+            raise OAuthError(f"login failed: {refusal(status, response, sent, scopes)}")
         elif error != "authorization_pending":
-            raise OAuthError(f"login failed: {refusal(reply.status, response, sent, scopes)}")
-    raise OAuthError("login failed: the code has expired")
+            interval = min(interval * 2, MAX_INTERVAL)
+            pause = max(interval, _retry_after(reply))
+            problem = reply.text if isinstance(reply, HttpFailure) else f"status {status}"
+    last = f"; the last request for the token got: {problem}" if problem else ""
+    raise OAuthError(f"login failed: the code has expired{last}")
+
+
+def _retry_after(reply: HttpResponse | HttpFailure) -> int:
+    text = "" if isinstance(reply, HttpFailure) else reply.headers.get("retry-after", "")
+    return int(text) if len(text) <= MAX_RETRY_DIGITS and text.isascii() and text.isdigit() else 0
 
 
 def _seconds(value: Any, default: int) -> int:

@@ -1,24 +1,36 @@
-"""OAuth refresh: new tokens for a refresh token, without a person (RFC 6749 section 6)."""
+"""OAuth refresh: new tokens for a refresh token, without a person (RFC 6749 section 6).
+
+Rules kept here: providers have many words for a refresh token that is dead (Dex: `invalid_request`), and OpenID Connect Core 1.0
+section 12.2 allows an answer without an ID token. So every answer ends the grant, but for the ones that may pass: 408, 429, 5xx,
+and none at all.
+"""
 
 from __future__ import annotations
 
 from mooring.secret import Secret
-from mooring.trust.httpexchange import Exchange
+from mooring.trust.httpexchange import Exchange, HttpFailure, send
 from mooring.trust.oidc.client import (
     Client,
     GrantEndedError,
     OAuthError,
     ProviderEndpoints,
     Tokens,
+    failure_error,
     form_request,
+    is_refusal,
+    is_token,
+    may_pass,
+    read_refresh_token,
     read_tokens,
     refusal,
-    send_form,
+    response_object,
     sent_secrets,
 )
 
 LOGIN_NEEDED = ("invalid_grant", "interaction_required", "login_required", "consent_required")
-"""Error codes that only a new login of a person resolves."""
+"""Error codes that only a new login of a person resolves, whatever the status."""
+_STEP = "refreshing the log-in"
+_KEPT = "the login is kept, try again later"
 
 
 def refresh_grant(client: Client, provider: ProviderEndpoints, token: Secret) -> Exchange[Tokens]:
@@ -28,11 +40,18 @@ def refresh_grant(client: Client, provider: ProviderEndpoints, token: Secret) ->
         ("refresh_token", token.reveal().decode()),
         ("client_id", client.client_id),
     )
-    status, response = yield from send_form(
-        "refreshing the log-in", form_request(client, provider, provider.token, form)
-    )
-    if status != 200:
-        error = GrantEndedError if response.get("error") in LOGIN_NEEDED else OAuthError
-        sent = sent_secrets(client, token.reveal().decode())
-        raise error(f"the log-in is not refreshed: {refusal(status, response, sent)}")
+    reply = yield from send(form_request(client, provider, provider.token, form))
+    if isinstance(reply, HttpFailure):
+        raise OAuthError(f"{failure_error(_STEP, provider.token, reply)}; {_KEPT}")
+    try:
+        response = response_object(_STEP, reply)
+    except OAuthError as error:
+        raise GrantEndedError(str(error)) from None
+    if is_refusal(reply.status, response):
+        word = refusal(reply.status, response, sent_secrets(client, token.reveal().decode()))
+        if may_pass(reply.status) and response.get("error") not in LOGIN_NEEDED:
+            raise OAuthError(f"the log-in is not refreshed: {word}; {_KEPT}")
+        raise GrantEndedError(word, read_refresh_token(response))
+    if not is_token(response.get("id_token")):
+        raise GrantEndedError("the provider gave no ID token", read_refresh_token(response))
     return read_tokens(response)
