@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+import yaml
 
 from mooring.cli.login import credential, kubeconfigentries, renewal
+from mooring.cli.login.kubeconfigentries import plan_entries
 from mooring.cli.login.renewal import LoginNeededError
 from mooring.client.login.loginfiles import LoginFiles
 from mooring.client.login.loginrequest import LoginRefusedError
@@ -20,6 +25,7 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError, PeerError
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpRequest, HttpResponse
+from mooring.trust.kubeconfig.edit import LISTS
 from mooring.trust.login.execcredential import ExecInfo
 from mooring.trust.login.loginrecord import Credential, IdentitySource, Login, Place
 from tests.support import peer
@@ -385,10 +391,256 @@ def test_the_kubeconfig_that_is_written_is_the_one_that_kubectl_would_change(
     assert kubeconfigentries.kubeconfig_target("named") == Path("named")
 
 
+CA_PEM, OTHER_CA_PEM = (ThrowawayCA(name).certificate_pem for name in ("one", "two"))
+HERE = replace(LOGIN, place=Place("https://a:6443", CA_PEM))
+MOVED = replace(LOGIN, place=Place("https://b:6443", CA_PEM + OTHER_CA_PEM))
+
+
+def apply(path: Path, login: Login, *earlier: str, use: bool = True, preferred: str = "") -> Any:
+    """Write the entries of `login` to the kubeconfig `path`, and return it."""
+    plan = partial(plan_entries, login=login, earlier=earlier, use=use, preferred=preferred)
+    kubeconfigentries.KubeconfigFiles(str(path)).apply(plan)
+    return yaml.safe_load(path.read_text())
+
+
+def change(path: Path, edit: Callable[[Any], object]) -> Any:
+    """Change the kubeconfig `path` as a user does, and return it."""
+    top = yaml.safe_load(path.read_text())
+    edit(top)
+    path.write_text(yaml.safe_dump(top))
+    return top
+
+
+def set_everything(top: Any) -> None:
+    """Set what users set in the entries of a login."""
+    top["clusters"][0]["cluster"] |= {
+        "proxy-url": "http://p:3128",
+        "tls-server-name": "api",
+        "extensions": [{"name": "x", "extension": {}}],
+    }
+    top["contexts"][0]["context"] |= {"namespace": "dev", "extensions": [{"name": "editor", "extension": {"z": 1}}]}
+    top["users"][0]["user"]["exec"] |= {
+        "command": "/opt/mooring",
+        "env": [{"name": "XDG_CACHE_HOME", "value": "/c"}],
+        "interactiveMode": "Never",
+        "installHint": "ask Bob",
+        "args": ["--verbose", "credential", f"--login={HERE.id}", "--more"],
+        "later": 1,
+    }
+
+
+def rename_context(top: Any) -> None:
+    top["contexts"][0]["name"] = top["current-context"] = "prod"
+
+
+def rename_all(top: Any) -> None:
+    rename_context(top)
+    top["clusters"][0]["name"] = top["contexts"][0]["context"]["cluster"] = "c1"
+    top["users"][0]["name"] = top["contexts"][0]["context"]["user"] = "jane"
+
+
+def use_another(top: Any) -> None:
+    rename_context(top)
+    top["contexts"].append({"name": "admin", "context": {"cluster": "work", "user": "admin"}})
+    top["users"].append({"name": "admin", "user": {"token": "t"}})
+    top["current-context"] = "admin"
+
+
+@pytest.mark.parametrize("edit", [set_everything, rename_context, rename_all])
+def test_a_repeated_login_leaves_everything_that_the_user_has_set(
+    tmp_path: Path, edit: Callable[[Any], object]
+) -> None:
+    apply(tmp_path / "config", HERE)
+    before = change(tmp_path / "config", edit)
+    written = (tmp_path / "config").stat()
+    assert apply(tmp_path / "config", HERE) == before
+    assert (tmp_path / "config").stat().st_mtime_ns == written.st_mtime_ns, "there was nothing to write"
+
+
+@pytest.mark.parametrize("edit", [set_everything, rename_context, rename_all])
+def test_a_login_at_another_address_changes_address_ca_and_id_alone(
+    tmp_path: Path, edit: Callable[[Any], object]
+) -> None:
+    apply(tmp_path / "config", HERE)
+    expected = change(tmp_path / "config", edit)
+    after = apply(tmp_path / "config", MOVED, HERE.id)
+    expected["clusters"][0]["cluster"] |= {
+        "server": "https://b:6443",
+        "certificate-authority-data": b64encode(MOVED.place.ca_pem).decode(),
+    }
+    plugin = expected["users"][0]["user"]["exec"]
+    plugin["args"] = [one.replace(HERE.id, MOVED.id) for one in plugin["args"]]
+    assert after == expected
+
+
+def test_a_ca_file_and_skipped_verification_give_way_to_the_ca(tmp_path: Path) -> None:
+    apply(tmp_path / "config", HERE)
+    plain = yaml.safe_load((tmp_path / "config").read_text())
+
+    def unverified(top: Any) -> None:
+        top["clusters"][0]["cluster"] = {"server": "https://a:6443", "certificate-authority": "/nowhere"}
+        del top["users"][0]["user"]["exec"]["provideClusterInfo"]
+
+    change(tmp_path / "config", unverified)
+    assert apply(tmp_path / "config", HERE) == plain
+    change(
+        tmp_path / "config",
+        lambda top: top["clusters"][0].update(cluster={"server": "https://a:6443", "insecure-skip-tls-verify": True}),
+    )
+    assert apply(tmp_path / "config", HERE) == plain
+
+
+@pytest.mark.parametrize(
+    ("use", "preferred", "current"),
+    [
+        pytest.param(True, "", "prod", id="the login's own becomes the current one"),
+        pytest.param(True, "elsewhere", "prod", id="whatever else was named"),
+        pytest.param(True, "second", "second", id="the one that was named"),
+        pytest.param(False, "", "admin", id="but not with --keep-context"),
+    ],
+)
+def test_the_context_in_use_after_a_repeated_login(tmp_path: Path, use: bool, preferred: str, current: str) -> None:
+    apply(tmp_path / "config", HERE)
+
+    def edit(top: Any) -> None:
+        use_another(top)
+        top["contexts"].append({"name": "second", "context": {"cluster": "work", "user": "work"}})
+
+    before = change(tmp_path / "config", edit)
+    after = apply(tmp_path / "config", HERE, use=use, preferred=preferred)
+    assert after == before | {"current-context": current}
+
+
+def entry(kind: str, **fields: str) -> Callable[[Any], object]:
+    return lambda top: top.update({f"{kind}s": [{"name": "work", kind: fields}]})
+
+
+ADMIN = {
+    "clusters": [{"name": "c", "cluster": {"server": "https://c"}}],
+    "users": [{"name": "u", "user": {"token": "t"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("edit", "named"),
+    [
+        pytest.param(entry("user", token="t"), 'a user "work"', id="a user"),
+        pytest.param(entry("user"), 'a user "work"', id="a user without anything"),
+        pytest.param(entry("context", cluster="c", user="u"), 'a context "work"', id="a context"),
+        pytest.param(entry("context", cluster="c", user="work"), 'a context "work"', id="a context of another cluster"),
+        pytest.param(entry("cluster", server="https://c"), 'a cluster "work"', id="a cluster"),
+        pytest.param(
+            lambda top: top.update(
+                clusters=[{"name": "work", "cluster": {"server": "https://a:6443"}}],
+                contexts=[{"name": "x", "context": {"cluster": "work", "user": "u"}}],
+            ),
+            'a cluster "work"',
+            id="the same cluster, of another user",
+        ),
+        pytest.param(
+            lambda top: top.update(
+                users=[
+                    {
+                        "name": "work",
+                        "user": {"exec": {"command": "mooring", "args": ["credential", "--login", "0" * 16]}},
+                    }
+                ]
+            ),
+            'a user "work"',
+            id="another login",
+        ),
+    ],
+)
+def test_the_name_of_an_entry_of_something_else_is_refused(
+    tmp_path: Path, edit: Callable[[Any], object], named: str
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(ADMIN))
+    change(path, edit)
+    before = path.read_text()
+    with pytest.raises(ConfigError, match=f"{named} that does not belong to this login: choose another --name$"):
+        apply(path, HERE)
+    assert path.read_text() == before
+
+
+def test_the_name_of_a_login_at_another_cluster_is_refused(tmp_path: Path) -> None:
+    before = apply(tmp_path / "config", HERE)
+    elsewhere = replace(LOGIN, place=Place("https://c", OTHER_CA_PEM))
+    with pytest.raises(
+        ConfigError, match=r"has another CA: choose another --name, or run mooring logout --name work first$"
+    ):
+        apply(tmp_path / "config", elsewhere, HERE.id)
+    assert yaml.safe_load((tmp_path / "config").read_text()) == before
+
+
+@pytest.mark.parametrize(
+    "deleted",
+    [("users",), ("contexts",), ("clusters",), ("users", "contexts"), ("clusters", "contexts"), ("clusters", "users")],
+)
+def test_entries_that_were_deleted_are_made_again(tmp_path: Path, deleted: tuple[str, ...]) -> None:
+    before = apply(tmp_path / "config", HERE)
+    change(tmp_path / "config", lambda top: top.update(dict.fromkeys(deleted)))
+    assert apply(tmp_path / "config", HERE) == before
+
+
+def test_entries_are_changed_in_the_files_that_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    apply(second, HERE)
+    (first).write_text("current-context: other\n")
+    monkeypatch.setenv("KUBECONFIG", f"{first}:{second}:{tmp_path / 'third'}")
+    files = kubeconfigentries.KubeconfigFiles("")
+    planned, written = files.apply(partial(plan_entries, login=MOVED, earlier=[HERE.id]))
+    assert (planned.context, written) == ("work", first)
+    assert yaml.safe_load(first.read_text()) == {
+        "kind": "Config",
+        "apiVersion": "v1",
+        "current-context": "work",
+    } | dict.fromkeys(LISTS)
+    assert yaml.safe_load(second.read_text())["clusters"][0]["cluster"]["server"] == "https://b:6443"
+    assert not (tmp_path / "third").exists()
+
+    change(first, lambda top: top.update(users=[{"name": "work", "user": {"token": "another user of that name"}}]))
+    files.remove([MOVED.id], ["work"])
+    assert yaml.safe_load(first.read_text())["users"] == [
+        {"name": "work", "user": {"token": "another user of that name"}}
+    ]
+    assert yaml.safe_load(first.read_text())["current-context"] == ""
+    assert yaml.safe_load(second.read_text()) == {
+        "kind": "Config",
+        "apiVersion": "v1",
+        "current-context": "",
+    } | dict.fromkeys(LISTS)
+
+
+def test_logout_removes_the_entries_whatever_their_names_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    apply(path, HERE)
+    change(path, use_another)
+    kubeconfigentries.KubeconfigFiles(str(path)).remove([HERE.id], ["work", "admin"])
+    after = yaml.safe_load(path.read_text())
+    assert {key: [one["name"] for one in after[key]] for key in LISTS} == {
+        "clusters": ["work"],
+        "contexts": ["admin"],
+        "users": ["admin"],
+    }
+    kubeconfigentries.KubeconfigFiles(str(path)).remove([HERE.id], ["work", "admin"])
+    assert yaml.safe_load(path.read_text()) == after
+
+
+def test_a_kubeconfig_that_changes_meanwhile_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    apply(second, HERE)
+    monkeypatch.setenv("KUBECONFIG", f"{first}:{second}")
+    plan = partial(plan_entries, earlier=[HERE.id])
+    plans = iter([partial(plan, login=HERE), partial(plan, login=MOVED)])
+    with pytest.raises(ConfigError, match="run the command again"):
+        kubeconfigentries.KubeconfigFiles("").apply(lambda config: next(plans)(config))
+
+
 def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("")
     (tmp_path / "link").symlink_to("real")
-    kubeconfigentries.write_entries(tmp_path / "link", kubeconfigentries.login_entries(LOGIN), use=True)
+    apply(tmp_path / "link", LOGIN)
     assert (tmp_path / "link").is_symlink()
     assert LOGIN.id in (tmp_path / "real").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"], "the lock is gone"
@@ -397,7 +649,7 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
 def test_a_directory_in_which_no_lock_can_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError):
-        kubeconfigentries.write_entries(tmp_path / "file" / "config", kubeconfigentries.login_entries(LOGIN), use=True)
+        apply(tmp_path / "file" / "config", LOGIN)
 
 
 @pytest.mark.parametrize("code", [401, 403, 404])

@@ -171,7 +171,10 @@ def test_what_a_login_gave_logs_nobody_in_again(jane: Workstation) -> None:
             config = parse_kubeconfig(jane.kubeconfig.read_bytes())
             user = replace(config.users[0], exec=None)
             jane.kubeconfig.write_text(format_kubeconfig(replace(config, users=(user,))))
-            again = jane.mooring("login")
+            refused = jane.mooring("login")
+            assert "that does not belong to this login: choose another --name" in refused.err
+            again = jane.mooring("login", "--name", "again")
+            jane.kubeconfig.unlink()
         assert again.code == 1
         assert "is a credential of a cluster already" in again.err
 
@@ -233,6 +236,48 @@ def test_other_entries_of_the_kubeconfig_are_kept(jane: Workstation) -> None:
         assert [entry["name"] for entry in after[key]] == ["a", "new"]
     assert jane.mooring("logout").code == 0
     assert load(jane.kubeconfig.read_bytes()) == before
+
+
+def test_a_login_is_repeated_by_its_name_from_any_context(jane: Workstation) -> None:
+    assert jane.login("--name", "work", "--credential", "token").code == 0
+    assert jane.kubectl(NEWEST, "config", "rename-context", "work", "prod").code == 0
+    assert jane.kubectl(NEWEST, "config", "set-context", "prod", "--namespace", "dev").code == 0
+    for arguments in (
+        ("set-cluster", "admin", "--server", "https://192.0.2.1:6443"),
+        ("set-credentials", "admin", "--token", "kept"),
+        ("set-context", "admin", "--cluster", "admin", "--user", "admin"),
+        ("use-context", "admin"),
+    ):
+        assert jane.kubectl(NEWEST, "config", *arguments).code == 0
+    before = parse_kubeconfig(jane.kubeconfig.read_bytes())
+    again = jane.mooring("login", "--name", "work", "--password-stdin", stdin=PASSWORD)
+    assert again.code == 0, again.err
+    assert again.err.endswith(f"Wrote context prod to {jane.kubeconfig}.\n")
+    assert parse_kubeconfig(jane.kubeconfig.read_bytes()) == replace(before, current_context="prod")
+    assert jane.only_login().kind == "token"
+    unchanged = jane.mooring("login", "--password-stdin", stdin=PASSWORD)
+    assert unchanged.err.endswith("Context prod has it already.\n"), unchanged.err
+
+    moved = jane.server.url.replace("127.0.0.1", "localhost")
+    ca = str(jane.server.data_dir / "pki/ca.crt")
+    where = ("--server", moved, "--certificate-authority", ca, "--username", "jane", "--password-stdin")
+    assert jane.mooring("login", *where, "--name", "work", stdin=PASSWORD).code == 0
+    assert jane.only_login().place.server == moved, "the record of the address before is gone"
+    after = parse_kubeconfig(jane.kubeconfig.read_bytes())
+    assert after.contexts == before.contexts
+    assert {one.server for one in after.clusters} == {moved, "https://192.0.2.1:6443"}
+
+    written = jane.kubeconfig.read_bytes()
+    refused = jane.login("--name", "admin", stdin="no password is read for it")
+    assert refused.err == (
+        'Error: the kubeconfig has a user "admin" that does not belong to this login: choose another --name\n'
+    )
+    assert jane.kubeconfig.read_bytes() == written
+    jane.kubeconfig.unlink()
+    assert jane.mooring("login", "--name", "work", "--password-stdin", stdin=PASSWORD).code == 0, "by its record alone"
+    assert parse_kubeconfig(jane.kubeconfig.read_bytes()).current_context == "work"
+    assert jane.mooring("logout").code == 0
+    assert parse_kubeconfig(jane.kubeconfig.read_bytes()).users == ()
 
 
 def test_a_kubeconfig_that_another_program_changes_is_left_alone(jane: Workstation) -> None:

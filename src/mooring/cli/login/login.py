@@ -16,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ from urllib.parse import urlsplit
 import click
 
 from mooring.cli import cluster
-from mooring.cli.login.kubeconfigentries import kubeconfig_target, login_entries, write_entries
+from mooring.cli.login.kubeconfigentries import KubeconfigFiles, plan_entries, plugin_login
 from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, renew
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import usage
@@ -44,7 +45,7 @@ from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.pinnedca import pinned_ca
 from mooring.trust.discovery.pins import parse_pin
 from mooring.trust.joinconfiguration import parse_endpoint
-from mooring.trust.kubeconfig.model import Selected, flatten_cluster
+from mooring.trust.kubeconfig.model import Kubeconfig, Selected, flatten_cluster
 from mooring.trust.login import loginrecord
 from mooring.trust.login.loginrecord import IdentitySource, Login, Place
 from mooring.trust.oidc.client import OPENID_SCOPE, REFRESH_SCOPE
@@ -108,9 +109,9 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
     "--credential",
     "kind",
     type=click.Choice(loginrecord.KINDS),
-    default=loginrecord.CERTIFICATE,
-    show_default=True,
-    help="Credential to request from the cluster. Only a token carries extra attributes of the user.",
+    default=None,
+    help="Credential to request from the cluster. Only a token carries extra attributes of the user. "
+    f"[default: {loginrecord.CERTIFICATE}, or as before where a login is repeated]",
 )
 @click.option("--name", default="", metavar="NAME", help="Name of the kubeconfig entries. [default: mooring-HOST-PORT]")
 @click.option(
@@ -125,7 +126,7 @@ def login(
     server: str,
     certificate_authority: str,
     pins: Sequence[str],
-    kind: str,
+    kind: str | None,
     name: str,
     kubeconfig_out: str,
     keep_context: bool,
@@ -143,7 +144,8 @@ def login(
         raise click.UsageError("--password-stdin needs --username")
     secret = _read_stdin(source, password_stdin)
     logins = LoginFiles(directory())
-    repeated = False
+    earlier: Login | None = None
+    is_repeated = False
     if server:
         if kubeconfig or context_name:
             raise click.UsageError("--server cannot be combined with --kubeconfig and --context")
@@ -151,19 +153,40 @@ def login(
     else:
         if certificate_authority or pins:
             raise click.UsageError("--certificate-authority and --discovery-token-ca-cert-hash need --server")
-        chosen = cluster.selected(kubeconfig, context_name)
-        place = _place_of_context(chosen)
+        if name and not context_name:
+            earlier, context_name = _login_named(name, kubeconfig, logins)
+        if earlier is not None and not context_name:
+            place = earlier.place  # the kubeconfig has lost its entries
+        else:
+            chosen = cluster.selected(kubeconfig, context_name)
+            place = _place_of_context(chosen)
+            earlier = _earlier_login(chosen, logins, must_exist=source.kind == loginrecord.KUBECONFIG)
         if source.kind == loginrecord.KUBECONFIG:
-            source = _kubeconfig_source(kubeconfig, context_name)
-            if (earlier := _earlier_login(chosen, logins)) is not None:
-                source, kind, name = earlier.source, earlier.kind, name or earlier.name
-                repeated = True
+            is_repeated = earlier is not None
+            source = earlier.source if earlier is not None else _kubeconfig_source(kubeconfig, context_name)
+        if earlier is not None and (is_repeated or name == earlier.name):
+            kind, name = kind or earlier.kind, name or earlier.name
     if password_stdin and source.kind != loginrecord.PASSWORD:  # an earlier login may have been one by password
         raise click.UsageError("--password-stdin needs --username")
-    found = Login(name or _default_name(place), place, source, kind)
+    name = name or _default_name(place)
+    if is_repeated and earlier is not None and earlier.name != name:
+        # two logins with one refresh token would end each other where it is replaced at each use
+        source = replace(source, refresh_token=None)
+    files = KubeconfigFiles(kubeconfig_out or kubeconfig)
+    found = Login(name, place, source, kind or loginrecord.CERTIFICATE)
+    moved = _moved_from(found, earlier, files.read(), logins)
+    plan = partial(plan_entries, login=found, earlier=moved, use=not keep_context, preferred=context_name)
+    if server and (present := plan(files.read()).cluster) is not None:
+        # kubectl goes to the server in the way of the entry, which stays: so does the login
+        place = Place(
+            place.server, place.ca_pem, present.tls_server_name, present.proxy_url, present.disable_compression
+        )
+        found = replace(found, place=place)
+    plan(files.read())
     with logins.locked(found.id):
-        if repeated and (stored := logins.read(found.id)) is not None:
-            found = replace(stored, place=place)  # another process may have renewed it, and replaced its refresh token
+        stored = logins.read(found.id) if is_repeated else None
+        if stored is not None:  # another process may have renewed it, and replaced its refresh token
+            found = replace(stored, place=place, kind=found.kind)
         try:
             found = renew(found, clock, logins.write, interactive=True, secret=secret)
         except (ApiError, PeerError) as error:
@@ -174,12 +197,16 @@ def login(
             )
             raise
         logins.write(found)
-    target = kubeconfig_target(kubeconfig_out or kubeconfig)
-    write_entries(target, login_entries(found), use=not keep_context)
+    written, file = files.apply(plan)
+    for login_id in moved:
+        logins.remove(login_id)
     credential = found.credential
     assert credential is not None  # a renewal sets one
     echo(f"Logged in at {place.server} as {credential.username} until {rfc3339(credential.expires)}.", err=True)
-    echo(f"Wrote context {found.name} to {target}.", err=True)
+    echo(
+        f"Wrote context {written.context} to {file}." if file else f"Context {written.context} has it already.",
+        err=True,
+    )
     if shutil.which("mooring") is None:
         echo("mooring is not on PATH: kubectl will not find it before it is.", err=True)
 
@@ -227,13 +254,42 @@ def _default_name(place: Place) -> str:
     return f"mooring-{host}-{parts.port or 443}"
 
 
-def _earlier_login(chosen: Selected, logins: LoginFiles) -> Login | None:
-    """Return the login of the chosen context, whose source is used again; None when it is not a login."""
-    plugin = chosen.user.exec
-    if plugin is None or plugin.args[:2] != ("credential", "--login") or len(plugin.args) != 3:
+def _login_named(name: str, kubeconfig: str, logins: LoginFiles) -> tuple[Login | None, str]:
+    """Return the login of this name and a context of it, preferably the current one; None without one, and "" without a context."""
+    named = {
+        login.id: login for login in map(logins.readable, logins.every()) if login is not None and login.name == name
+    }
+    if not named:
+        return None, ""
+    config = KubeconfigFiles(kubeconfig).read()
+    users = {user.name: plugin_login(user.exec) for user in config.users}
+    contexts = [one for one in config.contexts if users.get(one.user) in named]
+    contexts.sort(key=lambda one: (one.name != config.current_context, one.name != name))
+    if contexts:
+        return named[users[contexts[0].user]], contexts[0].name
+    if len(named) > 1:
+        raise ConfigError(f'there are several logins "{name}": say which with --server or --context')
+    return next(iter(named.values())), ""
+
+
+def _moved_from(found: Login, earlier: Login | None, config: Kubeconfig, logins: LoginFiles) -> set[str]:
+    """Return the ids of the same login at other addresses: its user entry runs one, or the login that is repeated is one."""
+    ids = {earlier.id} if earlier is not None and earlier.name == found.name else set()
+    user = config.user(found.name)
+    if user is not None and (login_id := plugin_login(user.exec)):
+        stored = logins.readable(login_id)
+        if stored is None or stored.name == found.name:
+            ids.add(login_id)
+    return ids - {found.id}
+
+
+def _earlier_login(chosen: Selected, logins: LoginFiles, *, must_exist: bool) -> Login | None:
+    """Return the login of the chosen context; None when it is not a login."""
+    login_id = plugin_login(chosen.user.exec)
+    if not login_id:
         return None
-    found = logins.read(plugin.args[2])
-    if found is None:
+    found = logins.read(login_id)
+    if found is None and must_exist:
         raise ConfigError(
             "the login of this context is not on this machine any more: say how to log in, with --username for example"
         )

@@ -1,23 +1,18 @@
 """`mooring logout`: remove a login and its kubeconfig entries.
 
 Rules kept here: the credential is removed from this machine first. It stays valid at the cluster until its end, which is printed.
-Running the command twice is allowed.
+Running the command twice is allowed. Entries are removed that run the login, whatever their names are, and no others.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from mooring.cli.login.kubeconfigentries import kubeconfig_target, locked
+from mooring.cli.login.kubeconfigentries import KubeconfigFiles
 from mooring.cli.printing.output import echo
-from mooring.client.files import write_atomic
 from mooring.client.login.loginfiles import LoginFiles, directory
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
-from mooring.trust.kubeconfig.edit import remove_entries
-from mooring.trust.login.loginrecord import LoginRecordError
 
 
 @click.command("logout")
@@ -37,10 +32,7 @@ def logout(name: str, every: bool, kubeconfig: str) -> None:
     labels: dict[str, str] = {}
     until = {}
     for login_id in logins.every():
-        try:
-            login = logins.read(login_id)
-        except LoginRecordError:
-            login = None
+        login = logins.readable(login_id)
         labels[login_id] = login.name if login else login_id
         if login and login.credential:
             until[login_id] = rfc3339(login.credential.expires)
@@ -53,10 +45,4 @@ def logout(name: str, every: bool, kubeconfig: str) -> None:
         logins.remove(login_id)
         end = f"; the credential would have been valid until {until[login_id]}" if login_id in until else ""
         echo(f"Forgot the login {labels[login_id]}{end}.", err=True)
-    _remove_from_kubeconfig(kubeconfig_target(kubeconfig), [labels[login_id] for login_id in chosen])
-
-
-def _remove_from_kubeconfig(target: Path, names: list[str]) -> None:
-    if names and target.exists():
-        with locked(target) as (path, text):
-            write_atomic(path, remove_entries(text, names).encode())
+    KubeconfigFiles(kubeconfig).remove(chosen, {labels[login_id] for login_id in chosen})

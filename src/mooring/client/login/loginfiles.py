@@ -57,6 +57,13 @@ class LoginFiles:
             raise ConfigError(f"{path} may have been written by another user; remove {self._place} and log in again")
         return loginrecord.load(read_limited(path, MAX_RECORD))
 
+    def readable(self, login_id: str) -> Login | None:
+        """Return the login with this id; None when there is none, or its record cannot be read."""
+        try:
+            return self.read(login_id)
+        except ConfigError:
+            return None
+
     def every(self) -> list[str]:
         """Return the ids of all logins."""
         return sorted(path.stem for path in self._place.glob("*.json"))
