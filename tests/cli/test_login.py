@@ -627,6 +627,46 @@ def test_logout_removes_the_entries_whatever_their_names_and_no_others(tmp_path:
     assert yaml.safe_load(path.read_text()) == after
 
 
+@pytest.mark.parametrize(
+    ("info", "allowed", "server", "refused"),
+    [
+        pytest.param(ExecInfo(), False, "https://a:6443", "", id="no variable"),
+        pytest.param(
+            ExecInfo(cluster={}), True, "https://a:6443", "", id="a variable without cluster, allowed by the login"
+        ),
+        pytest.param(ExecInfo(cluster={}), False, "https://a:6443", "the client passed no cluster", id="not allowed"),
+        pytest.param(
+            ExecInfo(),
+            False,
+            "https://evil",
+            'the context "work" uses it with another server',
+            id="no variable, another server",
+        ),
+        pytest.param(
+            ExecInfo(cluster={}),
+            True,
+            "https://evil",
+            'the context "work" uses it with another server',
+            id="allowed, another server",
+        ),
+    ],
+)
+def test_clients_that_pass_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, info: ExecInfo, allowed: bool, server: str, refused: str
+) -> None:
+    login = replace(HERE, without_cluster=allowed)
+    logins = LoginFiles(tmp_path / "logins")
+    logins.write(login)
+    apply(tmp_path / "config", login)
+    change(tmp_path / "config", lambda top: top["clusters"][0]["cluster"].update(server=server))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    if refused:
+        with pytest.raises(ConfigError, match=refused):
+            credential.current_credential(logins, login.id, info, ManualClock(EPOCH), False)
+    else:
+        assert credential.current_credential(logins, login.id, info, ManualClock(EPOCH), False) == OLD
+
+
 def test_a_kubeconfig_that_changes_meanwhile_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     apply(second, HERE)

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -386,10 +387,16 @@ def test_who_sits_at_a_terminal_is_asked_for_the_password(jane: Workstation) -> 
 
 def test_nothing_heavy_is_imported_while_the_credential_is_fresh(jane: Workstation) -> None:
     assert jane.login().code == 0
+    login = jane.only_login()
+    cluster = {
+        "server": login.place.server,
+        "certificate-authority-data": b64encode(login.place.ca_pem).decode(),
+    }
+    info = {"apiVersion": "client.authentication.k8s.io/v1", "spec": {"cluster": cluster}}
     program = (
         "import sys\nfrom mooring.cli.main import run\n"
-        f"code = run(['credential', '--login', '{jane.only_login().id}'])\n"
+        f"code = run(['credential', '--login', '{login.id}'])\n"
         "heavy = {'asyncio', 'ssl', 'cryptography', 'httpx2', 'yaml', 'msgspec', 'rich'} & set(sys.modules)\n"
         "print(code, sorted(heavy), file=sys.stderr)"
     )
-    assert jane.run(sys.executable, "-c", program).err == "0 []\n"
+    assert jane.run(sys.executable, "-c", program, KUBERNETES_EXEC_INFO=json.dumps(info)).err == "0 []\n"

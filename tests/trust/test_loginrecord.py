@@ -42,6 +42,7 @@ LOGIN = Login("work", PLACE, IdentitySource("oidc", {"issuer": "https://i"}, Sec
     [
         pytest.param(LOGIN, id="a token from an OpenID provider"),
         pytest.param(replace(LOGIN, kind="certificate", credential=PAIR), id="a certificate"),
+        pytest.param(replace(LOGIN, without_cluster=True), id="clients that pass no cluster"),
         pytest.param(
             Login("work", Place("https://a"), IdentitySource("password", {"username": "jane"})), id="no credential yet"
         ),
@@ -62,8 +63,9 @@ def test_the_way_of_a_record_goes_into_a_kubeconfig_whole() -> None:
     )
 
 
-def test_a_record_of_before_compresses() -> None:
+def test_a_record_of_before_compresses_and_wants_a_cluster() -> None:
     assert not load(changed(lambda record: record.pop("disableCompression"))).place.disable_compression
+    assert not load(changed(lambda record: record.pop("withoutCluster"))).without_cluster
 
 
 def changed(change: Callable[[Any], Any]) -> bytes:
@@ -230,13 +232,24 @@ SAME = {"server": PLACE.server, "certificate-authority-data": encoded(CA)}
     ],
 )
 def test_the_credential_is_for_its_own_cluster(cluster: Any, place: Place) -> None:
-    check_cluster(ExecInfo(cluster=cluster), place)
+    check_cluster(ExecInfo(cluster=cluster), replace(LOGIN, place=place))
+
+
+def test_a_login_may_allow_clients_that_pass_no_cluster_but_none_that_pass_another() -> None:
+    login = replace(LOGIN, without_cluster=True)
+    check_cluster(ExecInfo(cluster={}), login)
+    with pytest.raises(LoginRecordError, match="the credential stays here"):
+        check_cluster(ExecInfo(cluster={**SAME, "server": "https://evil"}), login)
 
 
 @pytest.mark.parametrize(
     ("cluster", "message"),
     [
-        pytest.param({}, "provideClusterInfo: true", id="no cluster at all"),
+        pytest.param(
+            {},
+            r"^the client passed no cluster .* run: mooring login --name work --allow-clients-without-cluster$",
+            id="no cluster at all",
+        ),
         pytest.param({**SAME, "server": "https://evil"}, "the credential stays here", id="another server"),
         pytest.param({"server": PLACE.server}, "the credential stays here", id="no CA"),
         pytest.param(
@@ -249,14 +262,14 @@ def test_the_credential_is_for_its_own_cluster(cluster: Any, place: Place) -> No
 )
 def test_the_credential_is_for_no_other(cluster: Any, message: str) -> None:
     with pytest.raises(LoginRecordError, match=message):
-        check_cluster(ExecInfo(cluster=cluster), PLACE)
+        check_cluster(ExecInfo(cluster=cluster), LOGIN)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.text(), lambda inner: st.dictionaries(st.text(), inner, max_size=3)))
 def test_whatever_is_asked_is_read_or_refused_and_nothing_is_handed_out_for_it(spec: Any) -> None:
     try:
         asked = read_exec_info(info(spec))
-        check_cluster(asked, PLACE)
+        check_cluster(asked, LOGIN)
     except LoginRecordError:
         return
     raise AssertionError(f"it was taken for the cluster of the login: {spec}")

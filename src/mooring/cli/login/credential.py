@@ -42,12 +42,18 @@ def current_credential(
     logins: LoginFiles, login_id: str, info: ExecInfo, clock: Clock, interactive: bool
 ) -> Credential:
     login = _read_login(logins, login_id)
-    check_cluster(info, login.place)
+    check_cluster(info, login)
+    if (
+        not info.cluster
+    ):  # a kubeconfig is slow to read, and says less than the client: for clients that pass no cluster alone
+        from mooring.cli.login.kubeconfigentries import check_kubeconfig
+
+        check_kubeconfig(login)
     if login.credential is not None and login.credential.fresh(clock.now()):
         return login.credential
     with logins.locked(login_id):
         login = _read_login(logins, login_id)  # another process may have renewed it, or forgotten it
-        check_cluster(info, login.place)
+        check_cluster(info, login)
         kept = login.credential
         if kept is not None and kept.fresh(clock.now()):
             return kept

@@ -136,6 +136,23 @@ def plan_entries(
     )
 
 
+def check_kubeconfig(login: Login) -> None:
+    """Raise ConfigError when a context of the kubeconfig uses the login with another cluster.
+
+    It is for clients that do not say which cluster they mean. They may read another kubeconfig, so this finds mistakes, and not
+    every attack.
+    """
+    config = KubeconfigFiles("").read()
+    users = {user.name for user in config.users if plugin_login(user.exec) == login.id}
+    for context in config.contexts:
+        cluster = config.cluster(context.cluster)
+        if context.user in users and cluster is not None and not _is_at(cluster, login.place):
+            raise ConfigError(
+                f'this login is one of {login.place.server}, the context "{context.name}" uses it with another server, another CA, '
+                "or none, and the client does not say which it means: the credential stays here"
+            )
+
+
 def _clusters_of(config: Kubeconfig, login: Login, user_names: Collection[str]) -> list[str]:
     """Return the names of the cluster entries that are the login's. Raises ConfigError for its entry of another cluster."""
     used = {one.cluster for one in config.contexts if one.user in user_names}

@@ -119,6 +119,13 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
     help="Kubeconfig for the entries. [default: the one that kubectl config changes]",
     **_FILE,
 )
+@click.option(
+    "--allow-clients-without-cluster/--no-allow-clients-without-cluster",
+    "without_cluster",
+    default=None,
+    help="Give the credential also to clients that do not tell the plugin which cluster they mean, such as kubernetes_asyncio: a "
+    "kubeconfig from elsewhere can then send it to another server. [default: no, or as before where a login is repeated]",
+)
 @click.option("--keep-context", is_flag=True, help="Do not change the current context.")
 def login(
     kubeconfig: str,
@@ -129,6 +136,7 @@ def login(
     kind: str | None,
     name: str,
     kubeconfig_out: str,
+    without_cluster: bool | None,
     keep_context: bool,
     password_stdin: bool,
     **source_flags: object,
@@ -166,6 +174,7 @@ def login(
             source = earlier.source if earlier is not None else _kubeconfig_source(kubeconfig, context_name)
         if earlier is not None and (is_repeated or name == earlier.name):
             kind, name = kind or earlier.kind, name or earlier.name
+            without_cluster = earlier.without_cluster if without_cluster is None else without_cluster
     if password_stdin and source.kind != loginrecord.PASSWORD:  # an earlier login may have been one by password
         raise click.UsageError("--password-stdin needs --username")
     name = name or _default_name(place)
@@ -173,7 +182,7 @@ def login(
         # two logins with one refresh token would end each other where it is replaced at each use
         source = replace(source, refresh_token=None)
     files = KubeconfigFiles(kubeconfig_out or kubeconfig)
-    found = Login(name, place, source, kind or loginrecord.CERTIFICATE)
+    found = Login(name, place, source, kind or loginrecord.CERTIFICATE, without_cluster=bool(without_cluster))
     moved = _moved_from(found, earlier, files.read(), logins)
     plan = partial(plan_entries, login=found, earlier=moved, use=not keep_context, preferred=context_name)
     if server and (present := plan(files.read()).cluster) is not None:
@@ -186,7 +195,7 @@ def login(
     with logins.locked(found.id):
         stored = logins.read(found.id) if is_repeated else None
         if stored is not None:  # another process may have renewed it, and replaced its refresh token
-            found = replace(stored, place=place, kind=found.kind)
+            found = replace(stored, place=place, kind=found.kind, without_cluster=found.without_cluster)
         try:
             found = renew(found, clock, logins.write, interactive=True, secret=secret)
         except (ApiError, PeerError) as error:

@@ -2,7 +2,8 @@
 
 Rules kept here (KEP-541, client.authentication.k8s.io/v1 and v1beta1; docs/adr/0020): a credential is given out only for the
 cluster that issued it. The server, the CA and the verification in the request must be those of the login, because a kubeconfig of
-an attacker could name this login beside another server.
+an attacker could name this login beside another server, and leave provideClusterInfo out. A request without a cluster is therefore
+refused, unless the login itself allows it: the kubeconfig cannot.
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mooring.clock import rfc3339
-from mooring.trust.login.loginrecord import Credential, LoginRecordError, Place
+from mooring.trust.login.loginrecord import Credential, Login, LoginRecordError
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
 @dataclass(frozen=True, slots=True)
 class ExecInfo:
-    """Contents of KUBERNETES_EXEC_INFO. `cluster` is None when it is not set, because a user runs the command by hand."""
+    """Contents of KUBERNETES_EXEC_INFO. `cluster` is None when it is not set: by a user, or by a client that sets none."""
 
     api_version: str = API_VERSIONS[0]
     interactive: bool | None = None
@@ -47,14 +49,16 @@ def read_exec_info(text: str) -> ExecInfo:
     return ExecInfo(api_version, interactive, cluster)
 
 
-def check_cluster(info: ExecInfo, place: Place) -> None:
-    """Raise LoginRecordError unless the kubeconfig of `info` means the cluster at `place`."""
-    cluster = info.cluster
-    if cluster is None:
+def check_cluster(info: ExecInfo, login: Login) -> None:
+    """Raise LoginRecordError unless the kubeconfig of `info` means the cluster of `login`."""
+    cluster, place = info.cluster, login.place
+    if cluster is None or (not cluster and login.without_cluster):
         return
     if not cluster:
         raise LoginRecordError(
-            "the kubeconfig does not say which cluster it means: give its user provideClusterInfo: true"
+            "the client passed no cluster to the plugin: kubectl does, where the kubeconfig's user has provideClusterInfo: true; "
+            "kubernetes_asyncio, kubernetes before 32 and older kube-rs never do; to give them the credential all the same, run: "
+            f"mooring login --name {shlex.quote(login.name)} --allow-clients-without-cluster"
         )
     try:
         ca_pem = base64.b64decode(cluster.get("certificate-authority-data") or "", validate=True)

@@ -96,13 +96,17 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """One login. `name` is that of its entries in the kubeconfig."""
+    """One login. `name` is that of its entries in the kubeconfig.
+
+    `without_cluster`: clients that pass no cluster to the plugin get the credential.
+    """
 
     name: str
     place: Place
     source: IdentitySource
     kind: str = CERTIFICATE
     credential: Credential | None = None
+    without_cluster: bool = False
 
     @property
     def id(self) -> str:
@@ -147,6 +151,7 @@ def dump(login: Login) -> bytes:
             "refreshToken": _reveal(source.refresh_token),
         },
         "kind": login.kind,
+        "withoutCluster": login.without_cluster,
     }
     if credential is not None:
         record["credential"] = {
@@ -194,6 +199,7 @@ def _read_login(record: Any) -> Login:
         ),
         record["kind"],
         _read_credential(record["credential"]) if record.get("credential") is not None else None,
+        record.get("withoutCluster") is True,
     )
 
 
