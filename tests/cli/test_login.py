@@ -221,6 +221,7 @@ SETTINGS = {
     "caFile": "",
     "scopes": "",
     "grant": "",
+    "secretInForm": "",
     "port": "0",
 }
 FIRST = replace(LOGIN, source=IdentitySource("oidc", SETTINGS, Secret("first")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ import pytest
 
 from tests.compat.kubectl import Program
 from tests.support import forkserver
-from tests.support.deviceprovider import DeviceProvider, serving
+from tests.support.deviceprovider import Answered, DeviceProvider, serving
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.testca import ThrowawayCA
 from tests.support.workstation import NEEDS_KUBECTL, Workstation, program
@@ -101,6 +102,28 @@ def test_when_the_provider_refreshes_no_more_a_person_is_needed(
     assert jane.whoami(program)["username"] == "jane"
 
 
+def test_a_client_secret_goes_where_the_provider_reads_it_and_the_login_remembers(
+    jane: Workstation, provider: DeviceProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, answer = jane.home / "secret", provider.answer
+    secret.write_text("s3cret")
+    refused: list[str] = []
+
+    def form_alone(path: str, form: dict[str, str] | None, authorization: str = "") -> Answered:
+        if authorization:
+            refused.append(path)
+            return 401, {"error": "invalid_client"}
+        return answer(path, form, authorization)
+
+    monkeypatch.setattr(provider, "answer", form_alone)
+    done = jane.mooring(*command(jane, provider, "--oidc-client-secret-file", str(secret)))
+    assert done.code == 0, done.err
+    assert refused == ["/device"]
+    jane.age(timedelta(0))
+    assert jane.mooring("credential", "--login", jane.only_login().id).code == 0
+    assert refused == ["/device"], "the renewal knows the way"
+
+
 def test_who_refuses_is_told_and_leaves_nothing_behind(jane: Workstation, provider: DeviceProvider) -> None:
     provider.errors.append("access_denied")
     done = jane.mooring(*command(jane, provider))
@@ -120,7 +143,14 @@ def test_a_browser_on_this_machine_logs_in(jane: Workstation, program: Program, 
         url = next(line for line in login.stderr if line.startswith(provider.issuer)).strip()
         back = provider.log_in(url)
         assert re.match(r"http://127\.0\.0\.1:\d+/callback\?code=", back)
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(back, timeout=20) as page:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            opener.open(f"{back.partition('?')[0]}?error=access_denied&error_description=of+any+page", timeout=20)
+        assert next(login.stderr) == (
+            "the browser came back with the error access_denied and no state, so it may be of another page; still waiting. "
+            "End this with Ctrl-C if the login has failed.\n"
+        )
+        with opener.open(back, timeout=20) as page:
             assert b"You are logged in." in page.read()
         rest = login.stderr.read()
         assert login.wait(30) == 0, rest

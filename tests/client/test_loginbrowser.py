@@ -15,13 +15,14 @@ import pytest
 
 from mooring.client.http.driver import drive_notifying
 from mooring.client.http.requests import send_over
-from mooring.client.login.loopback import listening
+from mooring.client.login.loopback import MAX_LINE, MAX_PASSED_OVER, listening
 from mooring.client.login.provider import provider_connection
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpRequest, Reply, Wait
 from mooring.trust.oidc.client import Client, OAuthError, Tokens, discover
+from mooring.trust.oidc.codegrant import new_authorization_request, read_redirect
 from mooring.trust.oidc.devicegrant import DevicePrompt, device_grant
 from mooring.trust.oidc.refreshgrant import refresh_grant
 from tests.support.deviceprovider import DeviceProvider, serving
@@ -117,6 +118,44 @@ def test_what_is_no_answer_ends_nothing_and_the_answer_does() -> None:
             assert (status, "You are logged in." in page, "code=x" in page) == (200, True, False)
             assert (await asyncio.to_thread(visited, f"{base}/callback?code=x"))[0] == 200
             assert await loopback.answer(5) == Secret("code")
+
+    asyncio.run(test())
+
+
+def test_a_redirect_without_the_state_is_a_notice_and_ends_nothing() -> None:
+    async def test() -> None:
+        request = new_authorization_request("http://127.0.0.1:8000/callback", bytes(64))
+        async with listening() as loopback:
+            notices: list[str] = []
+            loopback.read, loopback.notify = partial(read_redirect, request), notices.append
+            base = f"http://127.0.0.1:{loopback.port}"
+            for target in (
+                "/callback?error=access_denied",
+                f"/callback?code={'x' * (40 << 10)}",
+                "/other?" + "x" * (40 << 10),
+            ):
+                status, page = await asyncio.to_thread(visited, base + target)
+                assert (status, "still waiting" in page) == ((404, False) if "other" in target else (400, True))
+            for _ in range(5):
+                await asyncio.to_thread(visited, f"{base}/callback?error=x")
+            assert notices == [
+                "the browser came back with the error access_denied and no state, so it may be of another page",
+                "the browser came back with more than 16 KiB, which is not read",
+                "the browser came back with an error and no state, so it may be of another page",
+            ]
+            await asyncio.to_thread(visited, f"{base}/callback?code=abc&state={request.state}")
+            assert await loopback.answer(5) == Secret("abc")
+
+    asyncio.run(test())
+
+
+def test_what_has_no_end_is_passed_over_to_a_limit() -> None:
+    async def test() -> None:
+        async with listening() as loopback:
+            reader, writer = await asyncio.open_connection("127.0.0.1", loopback.port)
+            writer.write(b"GET /" + b"x" * (MAX_PASSED_OVER + MAX_LINE))
+            assert b"404 Not Found" in await reader.read()
+            writer.close()
 
     asyncio.run(test())
 

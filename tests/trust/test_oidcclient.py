@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,7 +26,9 @@ from mooring.trust.oidc.client import (
     wanted_scopes,
 )
 from mooring.trust.oidc.codegrant import (
+    MAX_TARGET,
     AuthorizationRequest,
+    StrayRedirectError,
     authorization_url,
     code_grant,
     new_authorization_request,
@@ -33,7 +37,7 @@ from mooring.trust.oidc.codegrant import (
 from mooring.trust.oidc.devicegrant import MAX_INTERVAL, DevicePrompt, device_grant
 from mooring.trust.oidc.discovery import MAX_DOCUMENT
 from mooring.trust.oidc.refreshgrant import refresh_grant
-from tests.support.deviceprovider import Conversation, DeviceProvider, form_of
+from tests.support.deviceprovider import Answered, Conversation, DeviceProvider, form_of
 
 ISSUER = "https://provider.example"
 CLIENT = Client(ISSUER, "kubernetes")
@@ -356,6 +360,80 @@ def test_the_client_secret_goes_where_the_provider_wants_it(methods: Any, posted
     assert "s&cret" not in repr(conversation.requests)
 
 
+@dataclass
+class ChoosyProvider(DeviceProvider):
+    """Accepts the client's secret in one place alone, whatever it lists, and refuses it elsewhere with `refused`."""
+
+    reads_form: bool = True
+    refused: Answered = (401, {"error": "invalid_client"})
+
+    def answer(self, path: str, form: dict[str, str] | None, authorization: str = "") -> Answered:
+        if form is not None and bool(authorization) == self.reads_form:
+            self.requests.append("refused")
+            return self.refused
+        return super().answer(path, form, authorization)
+
+
+@pytest.mark.parametrize("reads_form", [True, False])
+@pytest.mark.parametrize(
+    "refused", [(401, {"error": "invalid_client"}), (400, {"error": "invalid_client"}), (401, {})], ids=str
+)
+def test_where_the_client_secret_is_refused_it_goes_the_other_way_and_stays_there(
+    reads_form: bool, refused: Answered
+) -> None:
+    provider = ChoosyProvider(secret="s&cret é", reads_form=reads_form, refused=refused)
+    client = replace(CONFIDENTIAL, secret_in_form=not reads_form)
+    offers = provider_of(provider, client)
+    provider.requests.clear()
+    tokens = Conversation(provider).drive(device_grant(client, offers))
+    assert provider.requests[:2] == ["refused", "/device"]
+    assert offers.secret_in_form is reads_form
+    assert tokens.refresh_token is not None
+    Conversation(provider).drive(refresh_grant(client, offers, tokens.refresh_token))
+    back = provider.log_in(authorization_url(client, offers, MADE))
+    code = Secret(parse_qs(urlsplit(back).query)["code"][0])
+    Conversation(provider).drive(code_grant(client, offers, MADE, code))
+    assert provider.requests.count("refused") == 1
+    assert provider_of(provider, replace(client, secret_in_form=reads_form)).secret_in_form is reads_form
+
+
+@pytest.mark.parametrize(
+    ("client", "status", "body", "requests"),
+    [
+        pytest.param(CONFIDENTIAL, 401, b'{"error": "invalid_client"}', 2, id="refused both ways"),
+        pytest.param(CLIENT, 401, b'{"error": "invalid_client"}', 1, id="a client without a secret"),
+        pytest.param(CONFIDENTIAL, 401, b'{"error": "access_denied"}', 1, id="another error"),
+    ],
+)
+def test_the_other_way_is_tried_once_and_for_a_secret_alone(
+    client: Client, status: int, body: bytes, requests: int
+) -> None:
+    offers = ProviderEndpoints(f"{ISSUER}/token")
+    conversation = Conversation(DeviceProvider(), body=body, status=status)
+    with pytest.raises(GrantEndedError):
+        conversation.drive(refresh_grant(client, offers, Secret("x")))
+    assert len(conversation.requests) == requests
+    assert not offers.secret_in_form
+
+
+@pytest.mark.parametrize("second", [HttpFailure("timeout", "x"), HttpResponse(503, b"")], ids=["no answer", "503"])
+def test_an_other_way_that_gets_no_answer_teaches_nothing(second: Answer) -> None:
+    offers = ProviderEndpoints(f"{ISSUER}/token")
+    grant = refresh_grant(CONFIDENTIAL, offers, Secret("x"))
+    next(grant)
+    grant.send(HttpResponse(401, b'{"error": "invalid_client"}'))
+    with pytest.raises(GrantEndedError, match="invalid_client"):
+        grant.send(second)
+    assert not offers.secret_in_form
+
+
+def test_a_request_without_an_answer_is_not_sent_the_other_way() -> None:
+    conversation = Conversation(DeviceProvider(), down=1)
+    with pytest.raises(OAuthError, match="does not answer"):
+        conversation.drive(refresh_grant(CONFIDENTIAL, ProviderEndpoints(f"{ISSUER}/token"), Secret("x")))
+    assert len(conversation.requests) == 1
+
+
 def test_a_wrong_client_secret_is_told() -> None:
     with pytest.raises(OAuthError, match="the provider refuses: invalid_client"):
         granted(DeviceProvider(secret="another"), CONFIDENTIAL)
@@ -484,13 +562,12 @@ def test_a_provider_without_a_browser_is_told() -> None:
     ("target", "code"),
     [
         pytest.param(f"/callback?code=abc&state={MADE.state}", b"abc", id="the answer"),
-        pytest.param(f"/callback?code=abc&state={MADE.state}x", None, id="another state"),
-        pytest.param("/callback?code=abc", None, id="no state"),
-        pytest.param("/callback?code=abc&state=%ED%A0%80", None, id="a state that is no text"),
+        pytest.param("/callback", None, id="neither a code nor an error"),
+        pytest.param("/callback?state=x", None, id="a state alone"),
+        pytest.param("/callback?a=1" + "&b=2" * 20, None, id="too many fields"),
         pytest.param(f"/callback?state={MADE.state}", None, id="no code"),
         pytest.param(f"/callback?code=%C3%A9&state={MADE.state}", None, id="a code that is not ASCII"),
         pytest.param(f"/favicon.ico?code=abc&state={MADE.state}", None, id="another path"),
-        pytest.param("/callback?error=access_denied&state=x", None, id="an error for another attempt"),
         pytest.param("", None, id="nothing"),
     ],
 )
@@ -499,12 +576,37 @@ def test_what_a_browser_comes_back_with(target: str, code: bytes | None) -> None
     assert (found.reveal() if found else None) == code
 
 
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        pytest.param("code=abc", "a code and no state", id="no state"),
+        pytest.param(f"code=abc&state={MADE.state}x", "a code and the state of another login", id="another state"),
+        pytest.param("code=abc&state=%ED%A0%80", "a code and the state of another login", id="a state that is no text"),
+        pytest.param("error=access_denied", "the error access_denied and no state", id="an error as of Entra ID"),
+        pytest.param(
+            "error=access_denied&state=x",
+            "the error access_denied and the state of another login",
+            id="an error for another attempt",
+        ),
+        pytest.param("error=call+555&error_description=call+555", "an error and no state", id="words of any page"),
+        pytest.param(
+            f"state={MADE.state}&code={'x' * MAX_TARGET}", "more than 16 KiB, which is not read", id="more than is read"
+        ),
+    ],
+)
+def test_a_redirect_that_need_not_belong_to_this_login_is_told_without_its_words(query: str, told: str) -> None:
+    with pytest.raises(StrayRedirectError, match=f"^the browser came back with {told}") as raised:
+        read_redirect(MADE, f"/callback?{query}")
+    assert "555" not in str(raised.value)
+
+
 @given(st.text())
 @example("//[")
 @example("a=1&" * 30)
 def test_whatever_a_browser_sends_is_no_code_of_ours(target: str) -> None:
     assert read_redirect(MADE, target) is None
-    assert read_redirect(MADE, f"/callback?{target}") is None
+    with suppress(StrayRedirectError):
+        assert read_redirect(MADE, f"/callback?{target}") is None
 
 
 @pytest.mark.parametrize(

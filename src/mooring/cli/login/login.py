@@ -25,7 +25,7 @@ import click
 
 from mooring.cli import cluster
 from mooring.cli.login.kubeconfigentries import KubeconfigFiles, plan_entries, plugin_login
-from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, renew
+from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, SECRET_IN_FORM, renew
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import echo
@@ -367,6 +367,7 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> IdentitySource:
             "clientID": client_id,
             "scopes": " ".join(dict.fromkeys((OPENID_SCOPE, *wanted))) if wanted else "",
             "grant": str(flags["oidc_grant"] or ""),
+            SECRET_IN_FORM: "",
             "port": str(flags["oidc_redirect_port"]),
             "host": str(flags["oidc_redirect_host"]),
             **files,

@@ -49,6 +49,7 @@ BROWSER_SECONDS = 300.0
 """Seconds for a person to log in with a browser."""
 CALLBACK = "/callback"
 LOOPBACK = "127.0.0.1"
+SECRET_IN_FORM = "secretInForm"  # noqa: S105 - the name of a setting
 
 
 class LoginNeededError(ConfigError):
@@ -118,6 +119,7 @@ async def _renew_at_provider(login: Login, clock: Clock, save: Save, interactive
         settings["clientID"],
         read_client_secret(settings["clientSecretFile"]),
         tuple(filter(None, settings["scopes"].split(" "))),
+        secret_in_form=bool(settings.get(SECRET_IN_FORM)),
     )
     ca_pem = named_cas(read_limited(Path(file)), file) if (file := settings["caFile"]) else b""
     async with provider_connection(client.issuer, ca_pem) as connection:
@@ -127,6 +129,7 @@ async def _renew_at_provider(login: Login, clock: Clock, save: Save, interactive
         if (refresh_token := login.source.refresh_token) is not None:
             try:
                 tokens = await drive_notifying(refresh_grant(client, provider, refresh_token), send, clock.sleep)
+                login = login.with_settings(_learned(provider))
                 login = _with_replaced(login, tokens.refresh_token, save)
                 return await _with_new_credential(login, tokens, clock)
             except GrantEndedError as error:
@@ -138,8 +141,14 @@ async def _renew_at_provider(login: Login, clock: Clock, save: Save, interactive
         if reason:
             echo(f"The login has to be repeated: {reason}.", err=True)
         tokens = await _log_in_person(settings, client, provider, send, clock)
+        login = login.with_settings(_learned(provider))
         # what is left of an earlier login is not valid beside a new one: without offline_access there is no refresh token
         return await _with_new_credential(login.with_refresh_token(tokens.refresh_token), tokens, clock)
+
+
+def _learned(provider: ProviderEndpoints) -> dict[str, str]:
+    """Return what a later renewal need not find out again."""
+    return {SECRET_IN_FORM: "true" if provider.secret_in_form else ""}
 
 
 def _with_replaced(login: Login, refresh_token: Secret | None, save: Save) -> Login:
@@ -167,6 +176,9 @@ async def _log_in_person(
         redirect_uri = f"http://{settings.get('host') or LOOPBACK}:{loopback.port}{CALLBACK}"
         request = new_authorization_request(redirect_uri, secrets.token_bytes(64))
         loopback.read = partial(read_redirect, request, scopes=wanted_scopes(client, provider))
+        loopback.notify = lambda notice: echo(
+            f"{notice}; still waiting. End this with Ctrl-C if the login has failed.", err=True
+        )
         url = authorization_url(client, provider, request)
         echo("Open this in a browser on this machine:", url, err=True)
         try:

@@ -117,6 +117,10 @@ class Login:
         """Return the login with a new credential."""
         return replace(self, credential=credential)
 
+    def with_settings(self, settings: Mapping[str, str]) -> Login:
+        """Return the login with further settings of its source."""
+        return replace(self, source=replace(self.source, settings={**self.source.settings, **settings}))
+
     def with_refresh_token(self, token: Secret | None) -> Login:
         """Return the login with another refresh token, or without one."""
         return replace(self, source=replace(self.source, refresh_token=token))

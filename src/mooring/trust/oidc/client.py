@@ -2,7 +2,9 @@
 
 Rules kept here (RFC 6749; RFC 8414):
 1. Every endpoint in the provider's metadata is an https URL.
-2. A confidential client sends its secret as the provider wants it: in a Basic header, else in the form. A public one has none.
+2. A confidential client sends its secret as the provider wants it: in a Basic header, else in the form. A public one has none. Some
+   providers list both and read only one, or do not decode the header (RFC 6749 section 2.3.1): where one way is refused as
+   `invalid_client` the other is tried, and remembered when it is accepted, as Go's oauth2 does.
 3. The ID token is opaque here; the cluster judges it. A refresh token is kept when there is one.
 4. Text of the provider is untrusted. Of its errors the code word and the description are repeated, the latter in quotes and
    shortened, unless it has something of the request in it. Nothing that is not printable reaches a terminal.
@@ -14,14 +16,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, quote_plus, urlencode, urlsplit
 
 from mooring.errors import PeerError, quoted
 from mooring.secret import Secret
-from mooring.trust.httpexchange import CERTIFICATE, Exchange, HttpFailure, HttpRequest, HttpResponse, send
+from mooring.trust.httpexchange import CERTIFICATE, Exchange, HttpFailure, HttpRequest, HttpResponse, Reply, send
 from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.oidc.discovery import ProviderError, document_url, fetch_metadata
 
@@ -32,6 +34,7 @@ REFRESH_SCOPE = "offline_access"
 INVALID_SCOPE = "invalid_scope"
 REQUEST_TIMEOUT = 15.0
 """Seconds for one request; providers sign tokens in a few milliseconds."""
+UNAUTHORIZED = 401
 REQUEST_TIMED_OUT = 408
 TOO_MANY_REQUESTS = 429
 MAX_URL = 512
@@ -60,17 +63,24 @@ class GrantEndedError(OAuthError):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Registration of this program at the provider. Without `scopes` those of rule 5 are asked for."""
+    """Registration of this program at the provider. Without `scopes` those of rule 5 are asked for.
+
+    `secret_in_form`: an earlier login found that the provider accepts the secret in the form alone.
+    """
 
     issuer: str
     client_id: str
     secret: Secret | None = None
     scopes: tuple[str, ...] = ()
+    secret_in_form: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ProviderEndpoints:
-    """Endpoints of the provider. An empty URL is an endpoint that it does not offer. `scopes`: those that it lists, if it does."""
+    """Endpoints of the provider. An empty URL is an endpoint that it does not offer. `scopes`: those that it lists, if it does.
+
+    `secret_in_form` changes when the provider refuses the client's secret in one place and accepts it in the other.
+    """
 
     token: str
     device: str = ""
@@ -96,7 +106,7 @@ def discover(client: Client) -> Exchange[ProviderEndpoints]:
             raise failure_error("reading the provider's configuration", client.issuer, error.failure) from None
         raise OAuthError(f"{client.issuer}: {error}; check --oidc-issuer-url") from None
     methods = metadata.get("token_endpoint_auth_methods_supported")
-    secret_in_form = (
+    secret_in_form = client.secret_in_form or (
         isinstance(methods, list) and "client_secret_post" in methods and "client_secret_basic" not in methods
     )
     token = _endpoint(metadata, "token_endpoint")
@@ -154,12 +164,36 @@ def sent_secrets(client: Client, *more: str) -> tuple[str, ...]:
     return secret, quote(secret, safe=""), quote_plus(secret), _pair(client.client_id, client.secret), *more
 
 
-def send_form(step: str, request: HttpRequest) -> Exchange[tuple[int, Mapping[str, Any]]]:
+def send_form(
+    step: str, client: Client, provider: ProviderEndpoints, url: str, form: Sequence[tuple[str, str]]
+) -> Exchange[tuple[int, Mapping[str, Any]]]:
     """Return the status and the JSON object of a response. Raises OAuthError that begins with `step`."""
-    reply = yield from send(request)
+    reply = yield from post_form(client, provider, url, form)
     if isinstance(reply, HttpFailure):
-        raise failure_error(step, request.url, reply)
+        raise failure_error(step, url, reply)
     return reply.status, response_object(step, reply)
+
+
+def post_form(
+    client: Client, provider: ProviderEndpoints, url: str, form: Sequence[tuple[str, str]]
+) -> Generator[HttpRequest, Reply, HttpResponse | HttpFailure]:
+    """Return the reply to a form, which is sent a second time where the client's secret was refused (rule 2)."""
+    reply = yield from send(form_request(client, provider, url, form))
+    if client.secret is None or not _is_unknown_client(reply):
+        return reply
+    otherwise = replace(provider, secret_in_form=not provider.secret_in_form)
+    second = yield from send(form_request(client, otherwise, url, form))
+    if isinstance(second, HttpFailure) or may_pass(second.status) or _is_unknown_client(second):
+        return reply
+    provider.secret_in_form = otherwise.secret_in_form
+    return second
+
+
+def _is_unknown_client(reply: HttpResponse | HttpFailure) -> bool:
+    if isinstance(reply, HttpFailure):
+        return False
+    error = (json_object(reply) or {}).get("error")
+    return error == "invalid_client" or (reply.status == UNAUTHORIZED and error is None)
 
 
 def failure_error(step: str, url: str, failure: HttpFailure) -> OAuthError:

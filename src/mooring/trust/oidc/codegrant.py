@@ -15,11 +15,11 @@ from mooring import base64url
 from mooring.secret import Secret
 from mooring.trust.httpexchange import Exchange
 from mooring.trust.oidc.client import (
+    INVALID_SCOPE,
     Client,
     OAuthError,
     ProviderEndpoints,
     Tokens,
-    form_request,
     is_refusal,
     read_tokens,
     refusal,
@@ -64,20 +64,42 @@ def authorization_url(client: Client, provider: ProviderEndpoints, request: Auth
     return f"{provider.authorization}{'&' if urlsplit(provider.authorization).query else '?'}{urlencode(query)}"
 
 
+MAX_TARGET = 16 << 10
+"""Characters of a redirect: the codes of some providers have 2 kB."""
+
+
+class StrayRedirectError(OAuthError):
+    """A redirect that need not belong to this login. It does not end the login, because any page can send a browser here."""
+
+
+REDIRECT_ERRORS = (
+    "invalid_request", "unauthorized_client", "access_denied", "unsupported_response_type", INVALID_SCOPE, "server_error",
+    "temporarily_unavailable", "interaction_required", "login_required", "account_selection_required", "consent_required",
+)  # fmt: skip
+"""Errors that a browser comes back with (RFC 6749 section 4.1.2.1, OpenID Connect Core 1.0 section 3.1.2.6)."""
+
+
 def read_redirect(request: AuthorizationRequest, target: str, scopes: str = "") -> Secret | None:
     """Return the code in the request target of a redirect; None when it does not belong to `request`.
 
-    `scopes`: those that were asked for. Raises OAuthError when the provider refused the login.
+    `scopes`: those that were asked for. Raises OAuthError when the provider refused the login, StrayRedirectError for a redirect
+    without its state. Of such a redirect no text is repeated, because any page may have written it.
     """
     try:
         parts = urlsplit(target)
+        if parts.path != urlsplit(request.redirect_uri).path:
+            return None
+        if len(target) > MAX_TARGET:
+            raise StrayRedirectError(f"the browser came back with more than {MAX_TARGET >> 10} KiB, which is not read")
         query = parse_qs(parts.query, max_num_fields=20)
     except ValueError:
         return None
-    if parts.path != urlsplit(request.redirect_uri).path:
-        return None
     state, code, error, text = (query.get(key, [""])[0] for key in ("state", "code", "error", "error_description"))
     if not hmac.compare_digest(state.encode("utf-8", "surrogatepass"), request.state.encode()):
+        if error or code:
+            word = f"the error {error}" if error in REDIRECT_ERRORS else "an error" if error else "a code"
+            whose = "the state of another login" if state else "no state"
+            raise StrayRedirectError(f"the browser came back with {word} and {whose}, so it may be of another page")
         return None
     if error:
         sent = (request.state, request.verifier.reveal().decode())
@@ -97,7 +119,7 @@ def code_grant(
         ("code_verifier", request.verifier.reveal().decode()),
         ("client_id", client.client_id),
     )
-    status, response = yield from send_form("redeeming the code", form_request(client, provider, provider.token, form))
+    status, response = yield from send_form("redeeming the code", client, provider, provider.token, form)
     if is_refusal(status, response):
         sent = sent_secrets(client, code.reveal().decode(), request.verifier.reveal().decode())
         raise OAuthError(f"login failed: {refusal(status, response, sent)}")

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait, send
+from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait
 from mooring.trust.oidc.client import (
     INVALID_SCOPE,
     MAX_WORD,
@@ -19,13 +19,13 @@ from mooring.trust.oidc.client import (
     OAuthError,
     ProviderEndpoints,
     Tokens,
-    form_request,
     is_printable,
     is_printable_url,
     is_refusal,
     is_token,
     json_object,
     may_pass,
+    post_form,
     read_tokens,
     refusal,
     send_form,
@@ -75,7 +75,7 @@ def device_grant(
     step = "asking for a device code"
     scopes = wanted_scopes(client, provider)
     form = (("client_id", client.client_id), ("scope", scopes))
-    status, response = yield from send_form(step, form_request(client, provider, provider.device, form))
+    status, response = yield from send_form(step, client, provider, provider.device, form)
     if is_refusal(status, response):
         raise OAuthError(f"{step}: the provider refuses: {refusal(status, response, sent_secrets(client), scopes)}")
     device_code, user_code = response.get("device_code"), response.get("user_code")
@@ -89,14 +89,13 @@ def device_grant(
     interval = min(_seconds(response.get("interval"), INTERVAL), MAX_INTERVAL)
     left: float = min(_seconds(response.get("expires_in"), MAX_CODE_LIFE), MAX_CODE_LIFE)
     poll_form = (("grant_type", GRANT_TYPE), ("device_code", str(device_code)), ("client_id", client.client_id))
-    poll = form_request(client, provider, provider.token, poll_form)
     sent = sent_secrets(client, str(device_code))
     pause: float = interval
     problem = ""
     while left > 0:
         pause = min(pause, left)
         yield Wait(pause)
-        reply = yield from send(poll)
+        reply = yield from post_form(client, provider, provider.token, poll_form)
         left -= pause + reply.elapsed
         response = {} if isinstance(reply, HttpFailure) else json_object(reply) or {}
         status = 0 if isinstance(reply, HttpFailure) else reply.status

@@ -8,7 +8,7 @@ and none at all.
 from __future__ import annotations
 
 from mooring.secret import Secret
-from mooring.trust.httpexchange import Exchange, HttpFailure, send
+from mooring.trust.httpexchange import Exchange, HttpFailure
 from mooring.trust.oidc.client import (
     Client,
     GrantEndedError,
@@ -16,10 +16,10 @@ from mooring.trust.oidc.client import (
     ProviderEndpoints,
     Tokens,
     failure_error,
-    form_request,
     is_refusal,
     is_token,
     may_pass,
+    post_form,
     read_refresh_token,
     read_tokens,
     refusal,
@@ -40,7 +40,7 @@ def refresh_grant(client: Client, provider: ProviderEndpoints, token: Secret) ->
         ("refresh_token", token.reveal().decode()),
         ("client_id", client.client_id),
     )
-    reply = yield from send(form_request(client, provider, provider.token, form))
+    reply = yield from post_form(client, provider, provider.token, form)
     if isinstance(reply, HttpFailure):
         raise OAuthError(f"{failure_error(_STEP, provider.token, reply)}; {_KEPT}")
     try:
