@@ -268,7 +268,14 @@ def test_a_login_is_repeated_by_its_name_from_any_context(jane: Workstation) -> 
     assert after.contexts == before.contexts
     assert {one.server for one in after.clusters} == {moved, "https://192.0.2.1:6443"}
 
+    assert jane.only_login().kind == "token", "as before"
+    assert jane.kubectl(NEWEST, "config", "use-context", "admin").code == 0
     written = jane.kubeconfig.read_bytes()
+    other = jane.mooring("login", "--username", "bob", "--name", "work", "--password-stdin", stdin=PASSWORD)
+    assert 'has a cluster "work" that does not belong' in other.err or "has another CA" in other.err, (
+        "a password for the current context does not go to another cluster"
+    )
+    assert jane.kubeconfig.read_bytes() == written
     refused = jane.login("--name", "admin", stdin="no password is read for it")
     assert refused.err == (
         'Error: the kubeconfig has a user "admin" that does not belong to this login: choose another --name\n'

@@ -122,7 +122,7 @@ ROWS: tuple[Promise, ...] = (
     ),
     Promise(
         key="a-login-goes-to-its-own-cluster",
-        sentence="A stored login is handed out for its own server and CA only.",
+        sentence="A stored login is handed out for its own server and CA only, unless its user allows clients that name none.",
         doors=doors(
             Never("It uses no stored login."),
             {

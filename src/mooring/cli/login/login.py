@@ -162,7 +162,7 @@ def login(
         if certificate_authority or pins:
             raise click.UsageError("--certificate-authority and --discovery-token-ca-cert-hash need --server")
         if name and not context_name:
-            earlier, context_name = _login_named(name, kubeconfig, logins)
+            earlier, context_name = _login_named(name, kubeconfig, source, logins)
         if earlier is not None and not context_name:
             place = earlier.place  # the kubeconfig has lost its entries
         else:
@@ -172,7 +172,7 @@ def login(
         if source.kind == loginrecord.KUBECONFIG:
             is_repeated = earlier is not None
             source = earlier.source if earlier is not None else _kubeconfig_source(kubeconfig, context_name)
-        if earlier is not None and (is_repeated or name == earlier.name):
+        if is_repeated and earlier is not None:
             kind, name = kind or earlier.kind, name or earlier.name
             without_cluster = earlier.without_cluster if without_cluster is None else without_cluster
     if password_stdin and source.kind != loginrecord.PASSWORD:  # an earlier login may have been one by password
@@ -184,6 +184,9 @@ def login(
     files = KubeconfigFiles(kubeconfig_out or kubeconfig)
     found = Login(name, place, source, kind or loginrecord.CERTIFICATE, without_cluster=bool(without_cluster))
     moved = _moved_from(found, earlier, files.read(), logins)
+    for before in filter(None, map(logins.readable, [found.id, *moved])):
+        allowed = before.without_cluster if without_cluster is None else without_cluster
+        found = replace(found, kind=kind or before.kind, without_cluster=allowed)
     plan = partial(plan_entries, login=found, earlier=moved, use=not keep_context, preferred=context_name)
     if server and (present := plan(files.read()).cluster) is not None:
         # kubectl goes to the server in the way of the entry, which stays: so does the login
@@ -263,10 +266,16 @@ def _default_name(place: Place) -> str:
     return f"mooring-{host}-{parts.port or 443}"
 
 
-def _login_named(name: str, kubeconfig: str, logins: LoginFiles) -> tuple[Login | None, str]:
-    """Return the login of this name and a context of it, preferably the current one; None without one, and "" without a context."""
+def _login_named(name: str, kubeconfig: str, source: IdentitySource, logins: LoginFiles) -> tuple[Login | None, str]:
+    """Return the login of this name and a context of it, preferably the current one; None without one, and "" without a context.
+
+    `source`: that of the flags. A login from another source is passed over, so that a password for the server of the current context
+    goes to no other.
+    """
     named = {
-        login.id: login for login in map(logins.readable, logins.every()) if login is not None and login.name == name
+        login.id: login
+        for login in filter(None, map(logins.readable, logins.every()))
+        if login.name == name and source in (IdentitySource(loginrecord.KUBECONFIG), login.source)
     }
     if not named:
         return None, ""
@@ -276,6 +285,8 @@ def _login_named(name: str, kubeconfig: str, logins: LoginFiles) -> tuple[Login 
     contexts.sort(key=lambda one: (one.name != config.current_context, one.name != name))
     if contexts:
         return named[users[contexts[0].user]], contexts[0].name
+    if kubeconfig or source.kind != loginrecord.KUBECONFIG:
+        return None, ""
     if len(named) > 1:
         raise ConfigError(f'there are several logins "{name}": say which with --server or --context')
     return next(iter(named.values())), ""
