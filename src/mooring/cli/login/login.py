@@ -269,8 +269,8 @@ def _default_name(place: Place) -> str:
 def _login_named(name: str, kubeconfig: str, source: IdentitySource, logins: LoginFiles) -> tuple[Login | None, str]:
     """Return the login of this name and a context of it, preferably the current one; None without one, and "" without a context.
 
-    `source`: that of the flags. A login from another source is passed over, so that a password for the server of the current context
-    goes to no other.
+    `source`: that of the flags. A login from another source is passed over, so that a password for the server of the current
+    context goes to no other.
     """
     named = {
         login.id: login
