@@ -26,7 +26,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 from tests.support import forkserver
-from tests.support.liveserver import LiveServer, _await_ready
+from tests.support.liveserver import LiveServer, await_ready
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.sweep
@@ -103,7 +103,7 @@ def started(root: Path, *more: str) -> LiveServer:
             data, port, subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT)
         )
     try:
-        _await_ready(server)
+        await_ready(server)
     except BaseException:
         server.kill()
         raise

@@ -6,19 +6,71 @@ Source: docs/protocol/audit.md.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.server.audit import logfile
+from mooring.server.audit import logfile, rotatedfile
 from mooring.server.audit.logfile import AuditLog
-from mooring.server.audit.rotatedfile import Calls
+from mooring.server.audit.rotatedfile import Calls, RotatedFile
 from tests.support.auditlog import records, request_records
 from tests.support.serverroom import Server, connection, open_server
+
+SIZES = [10, 1500, 1500, 1500, 4000, 6000, 1, 20_000, 3]
+"""Bytes of lines, some of them longer than what a pipe takes as one (PIPE_BUF)."""
+
+
+def test_a_pipe_whose_reader_stalls_and_reads_again_gets_each_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rotatedfile, "READER_SECONDS", 0.0)
+    path, lines = tmp_path / "pipe", [b"%d" % at + b"x" * size for at, size in enumerate(SIZES)]
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+    file = RotatedFile(str(path), suffix="", max_bytes=1, keep=1, max_age=0, now=None, shared=None)
+    left, read = lines[:], b""
+    try:
+        file.open()
+        while left:
+            written = file.write(left)
+            assert file.is_refusing is (written < len(left))
+            left = left[written:]
+            with suppress(BlockingIOError):
+                while piece := os.read(reader, 1 << 16):
+                    read += piece
+    finally:
+        file.close()
+        os.close(reader)
+    assert read == b"".join(line + b"\n" for line in lines)
+
+
+def test_a_line_that_was_dropped_half_way_is_ended_before_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rotatedfile, "READER_SECONDS", 0.0)
+    path, long = tmp_path / "pipe", b"x" * 20_000
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 8192)
+    file = RotatedFile(str(path), suffix="", max_bytes=1, keep=1, max_age=0, now=None, shared=None)
+    try:
+        file.open()
+        assert file.write([long]) == 0
+        begin = os.read(reader, 1 << 16)
+        assert file.write([b"next", b"last"]) == 2
+        assert begin + os.read(reader, 1 << 16) == long[: len(begin)] + b"\nnext\nlast\n"
+    finally:
+        file.close()
+        os.close(reader)
+
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,6 +117,15 @@ def test_an_ordinary_record_is_left_as_it_is() -> None:
     groups = [f"CN=team-{number},OU=groups" for number in range(300)]
     long = event(requestURI="/api/v1/pods?labelSelector=" + "x" * 3000, user=user(groups=groups))
     assert json.loads(encode_record(dict(long))) == long
+
+
+def test_a_record_is_one_line_for_readers_of_unicode_text_too() -> None:
+    agent = "a\u2028b\u2029c\u0085d\ne\x0bf\x0cg\x1ch\x1di\x1ej\r"
+    body = {"metadata": {"name": agent}}
+    line = encode_record(event(userAgent=agent, requestObject=msgspec.Raw(msgspec.json.encode(body)))).decode()
+    assert line.splitlines() == [line]
+    record = json.loads(line)
+    assert (record["userAgent"], record["requestObject"]) == (agent, body)
 
 
 def test_source_addresses_are_never_cut() -> None:

@@ -167,7 +167,7 @@ class LiveServer:
         if self.process.poll() is None:
             self.stop()
         self.process = _launched(self.data_dir, self.port, self.flags)
-        _await_ready(self)
+        await_ready(self)
 
     def stop(self) -> int:
         """Send SIGTERM and wait. Return the exit status."""
@@ -185,7 +185,7 @@ def start_server(data_dir: Path, *flags: str, port: int = 0) -> LiveServer:
     port = port or free_port()
     server = LiveServer(data_dir, port, _launched(data_dir, port, flags), flags)
     try:
-        _await_ready(server)
+        await_ready(server)
     except BaseException:
         server.stop()
         raise
@@ -211,7 +211,9 @@ def _launched(data_dir: Path, port: int, flags: tuple[str, ...]) -> forkserver.P
         return forkserver.Process(command, stdout=log, stderr=log)
 
 
-def _await_ready(server: LiveServer) -> None:
+def await_ready(server: LiveServer) -> None:
+    """Wait until the server is ready. Raises AssertionError for one that has ended."""
+
     async def ask() -> None:
         deadline = time.monotonic() + START_SECONDS
         while True:

@@ -2,7 +2,8 @@
 
 Rules kept here: each record is one line on stderr, formatted by `lineformat`. On a terminal it has the time of day, and a colour
 for warnings and errors. Elsewhere it has an RFC 3339 time, level and logger for a log collector. Records of libraries below
-WARNING are dropped unless `LIBRARIES` allows them, because HTTP libraries log headers and bodies with credentials.
+WARNING are dropped unless `LIBRARIES` allows them, because HTTP libraries log headers and bodies with credentials. What the command
+prints and logs waits in a queue, so that no reader of it can stop the command (`mooring.queuedoutput`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 
 import click
 
+from mooring import queuedoutput
 from mooring.cli.printing.lineformat import LineFormatter
 
 _COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
@@ -56,6 +58,7 @@ class LibraryFilter(logging.Filter):
 
 def configure(verbosity: int = 0) -> None:
     """Log to stderr: INFO; with `-v` also DEBUG; with `-vv` also the requests that libraries send."""
+    queuedoutput.install()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TerminalFormatter() if sys.stderr.isatty() else PlainFormatter())
     handler.addFilter(LibraryFilter())

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mooring import queuedoutput
 from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.client.files import read_limited
 from mooring.clock import Clock
@@ -108,7 +109,9 @@ def in_child(work: Coroutine[Any, Any, None]) -> None:
     if child == 0:
         signal.set_wakeup_fd(-1)  # else a signal to the group is counted twice, by the caller and for the child
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
-        os._exit(_run_in_child(work, writer))
+        code = _run_in_child(work, writer)
+        queuedoutput.drain()
+        os._exit(code)
     signal.pthread_sigmask(signal.SIG_SETMASK, masked)
     os.close(writer)
     work.close()

@@ -1,7 +1,8 @@
 """Parent of the worker processes of one server: starts, replaces, restarts and ends them.
 
 Rules kept here:
-* The parent has one thread and no event loop, so that it may fork at any time. It serves nothing and opens no store.
+* The parent has no event loop, and no thread but those of its output, which hold nothing that a child needs: it may fork at any
+  time. It serves nothing and opens no store.
 * The first worker starts alone: it creates the first objects, and an error of the operator is reported once. The others follow.
 * A worker that ends unasked is replaced: at once after a long life, else after a pause that doubles. One that does not serve in
   time is killed, and so is one whose event loop hangs later. Objects are durable before they are acknowledged, so that a worker
@@ -21,12 +22,12 @@ import logging
 import os
 import select
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
+from mooring import queuedoutput
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.workers import line as words
@@ -400,7 +401,7 @@ class WorkersParent:
     def _start(self, body: Body) -> None:
         seat = min(set(range(self.seats)) - {worker.seat for worker in self._workers})
         ours, theirs = line_pair()
-        _flush()
+        queuedoutput.drain()
         gc.collect()
         gc.freeze()  # collections in the workers leave these pages alone, so that they stay shared
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the child must not report a signal of its own to the parent
@@ -441,16 +442,8 @@ def _become_worker(body: Body, seat: int, line: Line) -> None:
     except BaseException:
         log.exception("a worker ended by a fault")
     finally:
-        _flush()
+        queuedoutput.drain()
         os._exit(code)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            continue  # its reader is gone
 
 
 def _kill(pid: int, number: int) -> None:

@@ -10,7 +10,8 @@ Rules kept here:
 * A rotation that fails leaves the file in use, which grows beyond its size. It is tried again after a part of that size, and so is
   a deletion.
 * Lines that a write did not take are reported to the caller. A part of a line is cut off again, or ended before the next line.
-* A path that is not a regular file is never rotated.
+* A path that is not a regular file is never rotated. Its reader may stall: what it does not take waits, as with a full disk, and no
+  line that fits into PIPE_BUF is torn. The rest of a longer one follows when the reader goes on.
 * A file has one writer, which locks it: two would rotate it twice. A second server writes `<name><suffix>.<ending>` instead.
 * The workers of one server are one writer: each holds their common lock while it writes or rotates. One that rotates is followed by
   the others at their next lines.
@@ -19,12 +20,14 @@ Rules kept here:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
+import select
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta
 from itertools import count
@@ -38,6 +41,8 @@ log = logging.getLogger("mooring.audit")
 
 RETRY_PART = 16
 """A rotation that failed is tried again when the file has grown by one part in so many of its size."""
+READER_SECONDS = 1.0
+"""Time that a reader of a pipe has to make room. One that stalls for longer must not keep the thread, which a stop waits for."""
 STANDARD_OUTPUT = "-"
 _FLAGS = os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """A named pipe without a reader fails instead of waiting for one."""
@@ -66,6 +71,12 @@ class Calls:
 
     def write(self, descriptor: int, data: memoryview) -> int:
         return os.write(descriptor, data)
+
+    def is_writable(self, descriptor: int, seconds: float) -> bool:
+        """Return whether a pipe, terminal or socket takes PIPE_BUF bytes now, or within some seconds."""
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        return bool(poll.poll(seconds * 1000))
 
     def read(self, descriptor: int, position: int) -> bytes:
         return os.pread(descriptor, 1, position)
@@ -130,6 +141,8 @@ class RotatedFile:
         """Size of the file after the last write of this process."""
         self._is_torn = False
         """True when the last write of this process left part of a line."""
+        self._begun: tuple[bytes, int] | None = None
+        """Line of which a pipe took a part when its reader stalled, and the bytes of that part."""
 
     def open(self) -> None:
         """Open the file. Raises OSError, ConfigError."""
@@ -255,7 +268,6 @@ class RotatedFile:
             is_named = self._follow()
         assert self._descriptor is not None  # it was opened
         if not self.is_regular:
-            self._end_line()
             return
         found = self._calls.fstat(self._descriptor)
         if not found.st_nlink:
@@ -312,6 +324,7 @@ class RotatedFile:
     def _end_line(self) -> None:
         if self._is_torn:
             assert self._descriptor is not None  # it was opened
+            self._await_reader()
             self._end += self._calls.write(self._descriptor, memoryview(b"\n"))
             self._is_torn = False
 
@@ -384,8 +397,12 @@ class RotatedFile:
         data = memoryview(b"".join(line + b"\n" for line in lines))
         start, done = self._end, 0
         try:
-            while done < len(data):
-                done += self._calls.write(self._descriptor, data[done:])
+            done = self._resume(lines)
+            for piece in (data,) if self.is_regular else _pieces(data, lines, done):
+                self._await_reader()
+                end = done + len(piece)
+                while done < end:
+                    done += self._calls.write(self._descriptor, data[done:end])
         except OSError as error:
             self._failure = f"{self.path} cannot be written: {_reason(error)}"
         self._end = start + done
@@ -398,9 +415,28 @@ class RotatedFile:
             written, whole = written + 1, whole + len(line) + 1
         if done < whole:  # the last line lacks its end only
             self._is_torn = True
+        elif done > whole and not self.is_regular:
+            self._begun = lines[written], done - whole
         elif done > whole:
             self._is_torn = not self._cut(start + whole)
         return written
+
+    def _resume(self, lines: Sequence[bytes]) -> int:
+        """Return how many bytes of the first line a pipe has already. The rest of another line, which was dropped, is left out."""
+        begun, self._begun = self._begun, None
+        if begun is not None and begun[0] == lines[0]:
+            return begun[1]
+        self._is_torn = self._is_torn or begun is not None
+        self._end_line()
+        return 0
+
+    def _await_reader(self) -> None:
+        """Wait until a reader has made room. Raises OSError for one that does not read, without a wait while it is known."""
+        assert self._descriptor is not None  # it was opened
+        if not self.is_regular:
+            seconds = 0.0 if self.is_refusing else READER_SECONDS
+            if not self._calls.is_writable(self._descriptor, seconds):
+                raise OSError(errno.EAGAIN, "its reader does not read")
 
     def _cut(self, size: int) -> bool:
         """Remove the part of a line that was written beyond `size`. Return whether that succeeded."""
@@ -415,6 +451,25 @@ class RotatedFile:
             return False
         self._end = size
         return True
+
+
+def _pieces(data: memoryview, lines: Sequence[bytes], start: int) -> Iterator[memoryview]:
+    """Yield what a pipe with room takes without waiting: as many whole lines as fit into PIPE_BUF, or a part of a longer one.
+
+    The first `start` bytes are left out.
+    """
+    end = 0
+    for line in lines:
+        size = len(line) + 1
+        if end > start and end + size - start > select.PIPE_BUF:
+            yield data[start:end]
+            start = end
+        end += size
+        while end - start > select.PIPE_BUF:
+            yield data[start : start + select.PIPE_BUF]
+            start += select.PIPE_BUF
+    if end > start:
+        yield data[start:end]
 
 
 def _reason(error: OSError | ConfigError) -> str:

@@ -33,7 +33,17 @@ _WHOLE = frozenset(("kind", "apiVersion", "level", "auditID", "stage", "sourceIP
 _FIELDS = 8
 """Members that a map always keeps: no part of a record has more fields."""
 
-_encode = msgspec.json.Encoder().encode
+_LINE_ENDS = tuple((end.encode(), f"\\u{ord(end):04x}".encode()) for end in "\u0085\u2028\u2029")
+"""Characters that end a line for readers of Unicode text (Python's `splitlines`, some log shippers): a client chooses them."""
+_encoder = msgspec.json.Encoder()
+
+
+def _encode(value: Any) -> bytes:
+    """Return JSON without a character that ends a line."""
+    line = _encoder.encode(value)
+    for end, escaped in _LINE_ENDS:
+        line = line.replace(end, escaped)
+    return line
 
 
 def encode_record(event: dict[str, Any], limit: int = MAX_RECORD) -> bytes:
