@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
+import ssl
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +15,12 @@ from typing import Any
 import pytest
 
 from mooring.client import files
-from mooring.client.files import make_directory, read_limited, write_atomic
+from mooring.client.files import make_directory, memory_file, read_limited, write_atomic
+from mooring.client.http.tls import present
 from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.server.transport.tls import server_context
+from tests.support.testca import ThrowawayCA
 
 
 @pytest.fixture
@@ -140,6 +146,33 @@ def test_what_cannot_be_done_is_told_with_the_path(tmp_path: Path, act: Callable
     (tmp_path / "f").write_bytes(b"abc")
     with pytest.raises(ConfigError, match=message):
         act(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "said"),
+    [
+        pytest.param("open", errno.ENOENT, "cannot be read (no such file or directory): mount /proc", id="no /proc"),
+        pytest.param("open", errno.EACCES, "cannot be read (permission denied): mount /proc, and allow", id="AppArmor"),
+        pytest.param("memfd_create", errno.EMFILE, "raise the limit of open files", id="no descriptor left"),
+    ],
+)
+def test_what_keeps_certificates_from_openssl_is_named(
+    monkeypatch: pytest.MonkeyPatch, call: str, number: int, said: str
+) -> None:
+    """It was taken for a pair of certificate and key that does not match."""
+
+    def fail(*given: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    ca = ThrowawayCA()
+    pair = ca.server("localhost")
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(ConfigError, match=re.escape(said)), memory_file(b""):
+        raise AssertionError("unreachable")
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        present(ssl.create_default_context(), pair.certificate_pem, Secret(pair.key_pem))
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        server_context([pair.certificate], pair.key, ())
 
 
 def test_a_file_of_just_the_limit_is_read(tmp_path: Path) -> None:

@@ -128,6 +128,30 @@ def read_limited(path: Path, limit: int = MAX_READ, *, handed_over: bool = True)
 
 
 @contextmanager
+def memory_file(data: bytes) -> Iterator[str]:
+    """Yield the path of a file in memory, for what OpenSSL reads from paths alone. Raises ConfigError without /proc."""
+    try:
+        descriptor = os.memfd_create("openssl", os.MFD_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(f"no file in memory can be made: {os_reason(error)}") from error
+    path = f"/proc/self/fd/{descriptor}"
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as memory:
+            memory.write(data)
+        try:
+            os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            reason = (error.strerror or "").lower()
+            raise ConfigError(
+                f"certificates are handed to OpenSSL through /proc/self/fd, which cannot be read ({reason}): mount /proc, and "
+                "allow this program to read it"
+            ) from error
+        yield path
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a file of any size for reading. Raises ConfigError when it cannot be read."""
     try:

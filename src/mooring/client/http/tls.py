@@ -21,6 +21,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from mooring.client.files import memory_file
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.identity import NODE_PREFIX
@@ -157,18 +158,13 @@ def _client_context() -> ssl.SSLContext:
 
 def present(context: ssl.SSLContext, certificate_pem: bytes, key: Secret) -> None:
     """Add a client certificate to a context. Raises ConfigError when certificate and key cannot be used."""
-    descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
-    try:
-        content = certificate_pem.rstrip() + b"\n" + key.reveal()
-        with os.fdopen(os.dup(descriptor), "wb") as memory:
-            memory.write(content)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=_no_passphrase)
-    except ssl.SSLError:
-        raise ConfigError(
-            "the client certificate cannot be used: the certificate or its key is not PEM, or they do not belong together"
-        ) from None
-    finally:
-        os.close(descriptor)
+    with memory_file(certificate_pem.rstrip() + b"\n" + key.reveal()) as path:
+        try:
+            context.load_cert_chain(path, password=_no_passphrase)
+        except ssl.SSLError:
+            raise ConfigError(
+                "the client certificate cannot be used: the certificate or its key is not PEM, or they do not belong together"
+            ) from None
 
 
 def _no_passphrase() -> str:

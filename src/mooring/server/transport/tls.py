@@ -17,13 +17,12 @@ Rules kept here:
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from OpenSSL import SSL, crypto
 
+from mooring.client.files import memory_file
 from mooring.errors import ConfigError
 from mooring.pki.keys import PrivateKey
 from mooring.pki.x509.bundles import certificates_pem
@@ -98,8 +97,9 @@ def server_context(
     context.set_mode(SSL_MODE_RELEASE_BUFFERS)
     context.set_session_id(SESSION_ID_CONTEXT)
     try:
-        with _memory_file(certificates_pem(chain)) as path:
-            context.use_certificate_chain_file(path)
+        # OpenSSL reads more certificates than the library that would pass them on
+        with memory_file(certificates_pem(chain)) as path:
+            context.use_certificate_chain_file(path.encode())
         context.use_privatekey(key)
         context.check_privatekey()
     except (SSL.Error, crypto.Error) as error:
@@ -112,8 +112,8 @@ def server_context(
     context.set_verify(SSL.VERIFY_PEER, _verify_callback(roots))
     context.set_tlsext_servername_callback(_drop_ticket_before_tls_1_3)  # called without a server name too
     if announced := tuple(filter(_is_read_by_openssl, client_cas)):
-        with _memory_file(certificates_pem(announced)) as path:
-            context.load_client_ca(path)
+        with memory_file(certificates_pem(announced)) as path:
+            context.load_client_ca(path.encode())
     context.set_alpn_select_callback(_http_2 if http2 else _http_1_1)
     return context
 
@@ -125,18 +125,6 @@ def _is_read_by_openssl(certificate: Certificate) -> bool:
     except crypto.Error:
         return False
     return True
-
-
-@contextmanager
-def _memory_file(data: bytes) -> Iterator[bytes]:
-    """Yield the path of a file in memory: OpenSSL reads more certificates than the library that would pass them on."""
-    descriptor = os.memfd_create("certificates", os.MFD_CLOEXEC)
-    try:
-        with os.fdopen(os.dup(descriptor), "wb") as memory:
-            memory.write(data)
-        yield f"/proc/self/fd/{descriptor}".encode()
-    finally:
-        os.close(descriptor)
 
 
 def der(certificate: crypto.X509) -> bytes:
