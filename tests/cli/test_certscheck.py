@@ -15,6 +15,7 @@ from mooring.cli.certs.ending import Ends, what, where
 from mooring.cli.certs.inventory import Inventory, KnownCertificate
 from mooring.clock import rfc3339
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBELET_SERVING
+from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING
 from tests.support.commandline import CommandLine, mooring, process
 from tests.support.testca import ThrowawayCA
 
@@ -123,6 +124,8 @@ def inventory(*entries: Obj, **more: Any) -> Inventory:
 REVOKED = {"serialNumber": "1", "issuer": ISSUER}
 MEMBER = {"metadata": {"name": "n1"}, "spec": {"nodeUID": "u1"}}
 NODE = {"metadata": {"name": "n1", "uid": "u1"}}
+OF_NODE = {"nodeName": "n1", "issuedBefore": rfc3339(NOW)}
+K3S_SERVES = ("n1", K3S_KUBELET_SERVING)
 JANE, SERVES = ("jane", KUBE_APISERVER_CLIENT), ("system:node:n1", KUBELET_SERVING)
 
 
@@ -185,6 +188,31 @@ JANE, SERVES = ("jane", KUBE_APISERVER_CLIENT), ("system:node:n1", KUBELET_SERVI
             inventory(issued("1", *SERVES, 9), identities=[MEMBER]),
             ["serving ended"],
             id="a machine whose Node is gone",
+        ),
+        pytest.param(
+            inventory(issued("1", *K3S_SERVES, 9), identities=[MEMBER], nodes=[NODE]),
+            ["serving valid"],
+            id="a machine that joined k3s's way, whose serving key is not its client key",
+        ),
+        pytest.param(
+            inventory(issued("1", *K3S_SERVES, -9), identities=[MEMBER], nodes=[NODE]),
+            ["serving expired"],
+            id="a machine that joined k3s's way, whose serving certificate has ended",
+        ),
+        pytest.param(
+            inventory(issued("1", *K3S_SERVES, 9), identities=[MEMBER]),
+            ["serving ended"],
+            id="a machine that joined k3s's way, whose Node is gone",
+        ),
+        pytest.param(
+            inventory(
+                issued("1", *K3S_SERVES, 9),
+                identities=[MEMBER],
+                nodes=[NODE],
+                entries=[{"metadata": {"name": "node-n1"}, "spec": OF_NODE}],
+            ),
+            ["serving revoked"],
+            id="a machine that joined k3s's way, and was revoked",
         ),
         pytest.param(inventory(issued("1", "n1", "example.com/signer", 9)), ["user valid"], id="a signer of one's own"),
         pytest.param(inventory(of_pod("1", 1), of_pod("2", 2)), ["pod valid", "pod valid"], id="Pods of one account"),

@@ -49,6 +49,7 @@ def identity(server: LiveServer, node: str, serial_number: str, key: str, **more
 
 def test_a_serial_number_is_revoked_once(live_server: LiveServer, certs: CommandLine) -> None:
     serial_number = fresh_serial()
+    identity(live_server, f"n-{secrets.token_hex(4)}", serial_number, f"sha256:{secrets.token_hex(32)}")
     spelled = f"0x0{serial_number.upper()}"
     dry = certs("certs", "revoke", "--serial", spelled, "--dry-run")
     assert (dry.code, dry.out) == (0, f"{ENTRY}/serial-{serial_number} revoked (server dry run)\n")
@@ -119,21 +120,57 @@ def test_a_machine_with_a_certificate_for_a_name_of_the_api_server_is_named(
     assert node not in certs("certs", "list").err
 
 
-def test_a_key_that_no_known_certificate_has_is_revoked_with_a_hint(
-    live_server: LiveServer, certs: CommandLine
+@pytest.mark.parametrize("flag", ["--node", "--serial", "--key"])
+def test_what_the_cluster_does_not_know_is_revoked_with_force_alone(
+    live_server: LiveServer, certs: CommandLine, flag: str
 ) -> None:
-    node, known, unknown = (
-        f"n-{secrets.token_hex(4)}",
-        f"sha256:{secrets.token_hex(32)}",
-        f"sha256:{secrets.token_hex(32)}",
+    node, serial_number, key = f"n-{secrets.token_hex(8)}", fresh_serial(), f"sha256:{secrets.token_hex(32)}"
+    identity(live_server, node, serial_number, key)
+    known = {"--node": node, "--serial": serial_number, "--key": key}[flag]
+    typo = known[:-1] + ("0" if known[-1] != "0" else "1")
+    for mode in ((), ("--dry-run",), ("-o", "json")):
+        refused = certs("certs", "revoke", flag, typo, *mode)
+        assert (refused.code, refused.out) == (1, "")
+        assert refused.err.startswith("Error: the cluster knows no ")
+        assert refused.err.count("\n") == 1
+        for word in (f'"{typo}"', known, "mooring certs list", "--force"):
+            assert word in refused.err
+    name = {"--node": "node-", "--serial": "serial-", "--key": "key-"}[flag] + typo.removeprefix("sha256:")
+    forced = certs("certs", "revoke", flag, typo, "--force")
+    assert (forced.code, forced.out) == (0, f"{ENTRY}/{name} revoked\n")
+    assert f"warning: the cluster knows no {'machine' if flag == '--node' else 'certificate'}" in forced.err
+    assert certs("certs", "revoke", flag, typo).code == 0, "its entry makes it known"
+    done = certs("certs", "revoke", flag, known)
+    assert (done.code, "warning" in done.err) == (0, False)
+
+
+def test_a_user_who_may_not_read_what_is_known_is_told_so(
+    live_server: LiveServer, certs: CommandLine, tmp_path: Path
+) -> None:
+    """The user may create entries, and read nothing but Nodes."""
+    user = f"revoker-{secrets.token_hex(4)}"
+    rules = [
+        {"apiGroups": ["mooring.dev"], "resources": ["certificaterevocations"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+    ]
+    live_server.run(lambda client: client.create("clusterroles", {"metadata": {"name": user}, "rules": rules}))
+    binding = {
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    }
+    live_server.run(lambda client: client.create("clusterrolebindings", binding))
+    config = tmp_path / "revoker.conf"
+    certs.done("kubeconfig", "user", user, "--out", str(config))
+    number = fresh_serial()
+    identity(live_server, f"n-{secrets.token_hex(4)}", number, f"sha256:{secrets.token_hex(32)}")
+    refused = certs("certs", "revoke", "--serial", number, "--kubeconfig", str(config))
+    assert refused.code == 1
+    assert (
+        "as far as you may read: nodeidentities and certificaterevocations and lineagerecords are not readable"
+        in refused.err
     )
-    identity(live_server, node, fresh_serial(), known)
-    hint = "No certificate of a machine is known that has this key."
-    for key, is_hinted in ((known, False), (unknown, True)):
-        done = certs("certs", "revoke", "--key", key)
-        assert (done.code, done.out) == (0, f"{ENTRY}/key-{key.removeprefix('sha256:')} revoked\n")
-        assert (hint in done.err) is is_hinted
-    assert "mooring certs show FILE" in done.err
+    assert certs("certs", "revoke", "--serial", number, "--force", "--kubeconfig", str(config)).code == 0
 
 
 def client_pair(server: LiveServer, certs: CommandLine, directory: Path) -> Path:
@@ -260,9 +297,11 @@ def test_a_ca_of_the_cluster_is_not_revoked(live_server: LiveServer, certs: Comm
         pytest.param(["--serial", "1", "--node", "n"], 2, "exactly one of --serial", id="two"),
         pytest.param(["--serial", "xyz"], 2, "openssl x509 -noout -serial", id="a serial number that is none"),
         pytest.param(["--key", "abc"], 2, "mooring certs show FILE", id="a key that is none"),
-        pytest.param(["--node", "N_1"], 1, "spec.nodeName", id="a node name that is none"),
+        pytest.param(["--node", "N_1", "--force"], 1, "spec.nodeName", id="a node name that is none"),
         pytest.param(["--certificate", "/nowhere"], 1, "/nowhere", id="a file that is missing"),
-        pytest.param(["--serial", "1", "--message", "a\nb"], 1, "one line of printable", id="a message of two lines"),
+        pytest.param(
+            ["--serial", "1", "--force", "--message", "a\nb"], 1, "one line of printable", id="a message of two lines"
+        ),
     ],
 )
 def test_a_mistake_says_what_to_do(certs: CommandLine, arguments: list[str], code: int, text: str) -> None:

@@ -370,6 +370,36 @@ def test_delete_takes_ids_and_whole_tokens(tokens: CommandLine) -> None:
     assert not {"delet1", "delet2"} & set(listed(tokens))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("delete", "nearb2"), "see mooring token list"),
+        (("delete", "nearb2", "--dry-run"), "see mooring token list"),
+        (("delete", "nearb2", "--dry-run", "-o", "json"), "see mooring token list"),
+        (("impact", "nearb2", "--revoke"), "near are nearb1"),
+        (("impact", "nearb2", "--revoke", "--dry-run"), "near are nearb1"),
+        (("impact", "nearb2", "--revoke", "-o", "json"), "add --force"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_ending_a_token_that_left_no_trace_is_an_error(
+    tokens: CommandLine, arguments: tuple[str, ...], text: str
+) -> None:
+    tokens.done("token", "create", "nearb1.0123456789abcdef")
+    try:
+        done = tokens("token", *arguments)
+    finally:
+        tokens.done("token", "delete", "nearb1")
+    assert done.code == 1
+    assert 'Error: there is no bootstrap token "nearb2"' in done.err
+    assert text in done.err
+
+
+def test_with_force_a_token_without_a_trace_is_withdrawn(tokens: CommandLine) -> None:
+    assert tokens("token", "impact", "nearb3", "--revoke", "--force").code == 0
+    assert tokens("token", "impact", "nearb3", "--force").code == 2
+
+
 def test_the_first_deletion_that_fails_stops(tokens: CommandLine) -> None:
     for name in ("delet3", "delet4"):
         tokens.done("token", "create", f"{name}.0123456789abcdef")

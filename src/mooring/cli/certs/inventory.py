@@ -256,10 +256,11 @@ class Inventory:
         return self.nodes is not None and node in self._gone
 
     def _judged_entry(self, entry: Obj, node: str, views: Views, now: datetime) -> Judged:
-        """Return the verdict of the denylist on a certificate of the lineage."""
+        """Return the verdict of the denylist on a certificate of the lineage. `node` has it as its serving certificate."""
         number, issuer, key = entry["serialNumber"], entry.get("issuer", ""), entry.get("publicKey", "")
         peer = RecordedPeer(
-            common_name=entry.get("subject", ""),
+            # k3s's subject lacks the prefix, by which the membership would take it for a user that machines share
+            common_name=f"{NODE_PREFIX}{node}" if node else entry.get("subject", ""),
             node_name=node,
             fingerprint=entry.get("certificate", "").removeprefix("sha256:"),
             serial_number=int(number, 16),

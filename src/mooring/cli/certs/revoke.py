@@ -8,6 +8,8 @@ Rules kept here:
 * A CA of the cluster is refused, whether it verifies clients, proxies or servers: the denylist does not concern it, since CAs are
   replaced. An intermediate CA may be revoked.
 * The caller's own certificate is refused without `--force`: the next command would get 401.
+* What no object knows is refused without `--force`: an error of typing would look like a success. A certificate in a file is proof
+  enough. With `--force` the command warns. Objects that the user may not read are named, because they may know it.
 * After a node was revoked, the command waits until the moment of the revocation has passed: times in certificates have whole
   seconds. A certificate that is issued after the command has returned is not revoked.
 * Another API server stores entries where `mooring controllers` has installed their kind, and goes on accepting the certificates.
@@ -18,15 +20,18 @@ Rules kept here:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
 
 from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring.certificaterevocation import KIND, REASONS, UNSPECIFIED, entry_name
+from mooring.api.mooring import lineagerecord, nodeidentity
+from mooring.api.mooring.certificaterevocation import KIND, REASONS, UNSPECIFIED, entry_name, known_serial_numbers
+from mooring.api.mooring.membership import NODES
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.authn.clientcas.bundles import NAME as CLIENT_CAS
@@ -44,7 +49,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.http.credentials import ClientCredentials
 from mooring.clock import Clock, rfc3339
-from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, NotFoundError
+from mooring.errors import AlreadyExistsError, ApiError, ConfigError, ConflictError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
@@ -63,6 +68,14 @@ _CLUSTER_CAS = (
     ("kube-root-ca.crt", "kube-system", "ca.crt"),
 )
 """Names, namespaces and keys of the ConfigMaps that publish the CAs of clients, proxies and servers."""
+_NOUNS = {
+    "nodeName": "machine",
+    "serialNumber": "certificate with the serial number",
+    "publicKey": "certificate with the key",
+}
+"""Subjects of revocations in messages, by their fields."""
+_NEAR = 0.75
+"""Likeness of a name from which it may be an error of typing; w-2 and w-21 have 0.86."""
 MAX_CONFLICTS = 10
 """Attempts, as in kubectl."""
 
@@ -99,6 +112,8 @@ class Written:
     done: str
     warning: str = ""
     """Promise that the server does not enforce; "" for a Mooring server."""
+    unknown: str = ""
+    """Sentence that the cluster does not know what is revoked."""
 
 
 @click.command("revoke")
@@ -123,7 +138,8 @@ class Written:
 @click.option(
     "--force",
     is_flag=True,
-    help="Revoke even the certificate that this command uses; record an entry on a server that does not read it.",
+    help="Revoke even the certificate that this command uses, or what the cluster does not know; record an entry on a server that "
+    "does not read it.",
 )
 @click.option("--dry-run", is_flag=True, help="Let the server check the entry without storing it.")
 @output_option(*SHOWN)
@@ -165,10 +181,13 @@ def revoke(
         await _refuse_ca(client, subject)
         if not force:
             await _refuse_unenforced(client)
-            await _refuse_own(chosen.selected, subject, chosen.clock)
-        return await chosen.retry(lambda: write(client, revocation, chosen.clock))
+            await refuse_own(chosen.selected, subject, chosen.clock)
+        problem = "" if leaf is not None else await unknown(client, subject)
+        if problem and not force:
+            raise ConfigError(f"{problem}. See mooring certs list; to revoke it all the same, add --force")
+        return replace(await write(client, revocation, chosen.clock), unknown=problem)
 
-    _print(chosen.run(work), output, dry_run=dry_run)
+    _print(chosen.run_with_retries(work), output, dry_run=dry_run)
 
 
 def _subject(serial: str, key: str, node: str, certificate: str) -> dict[str, str]:
@@ -214,7 +233,7 @@ async def _refuse_unenforced(client: ClusterClient) -> None:
         )
 
 
-async def _refuse_own(chosen: Selected, subject: dict[str, str], clock: Clock) -> None:
+async def refuse_own(chosen: Selected, subject: dict[str, str], clock: Clock) -> None:
     """Raise ConfigError when the entry would revoke the certificate that this command presents."""
     presented = await ClientCredentials(chosen.user, chosen.cluster, clock.now).present()
     if not presented.certificate_pem:
@@ -230,6 +249,55 @@ async def _refuse_own(chosen: Selected, subject: dict[str, str], clock: Clock) -
             f'this is the certificate of user "{chosen.user.name}", with which this command talks to the server: it would get 401 '
             "from then on; use other credentials with --kubeconfig, or add --force"
         )
+
+
+async def unknown(client: ClusterClient, subject: dict[str, str]) -> str:
+    """Return the sentence that no object knows what the entry would revoke; "" when one does."""
+    ((field, value),) = subject.items()
+    unreadable: list[str] = []
+    known: set[str] = set()
+    # the longest list comes last, and is read only when the others do not know the name
+    for plural in (NODES, nodeidentity.PLURAL, PLURAL, lineagerecord.PLURAL):
+        objects = await _readable(client, plural)
+        if objects is None:
+            unreadable.append(plural)
+        known.update(one for obj in objects or () for one in _names_in(plural, obj, field))
+        if value in known:
+            return ""
+    near = get_close_matches(value, known, n=3, cutoff=_NEAR)
+    problem = f'the cluster knows no {_NOUNS[field]} "{value}"'
+    if unreadable:
+        problem += f", as far as you may read: {' and '.join(unreadable)} are not readable"
+    if near:
+        problem += f"; near are {', '.join(near)}"
+    return problem
+
+
+async def _readable(client: ClusterClient, plural: str) -> Sequence[Obj] | None:
+    """Return the objects of a kind; None when they cannot be read, also because one of them is damaged."""
+    try:
+        return await inventory.readable_objects(client, plural)
+    except ApiError as error:
+        if cluster.is_transient(error):
+            raise
+        return None
+
+
+def _names_in(plural: str, obj: Obj, field: str) -> Iterator[str]:
+    """Yield the values of a field of a revocation's subject that an object knows."""
+    name, spec = obj["metadata"]["name"], spec_of(obj)
+    if plural == lineagerecord.PLURAL:
+        for entry in lineagerecord.entries_of(obj):
+            yield entry.get({"serialNumber": "serialNumber", "publicKey": "publicKey"}.get(field, "node"), "")
+    elif plural == PLURAL:
+        yield spec.get(field, "")
+        if field == "serialNumber":
+            yield from known_serial_numbers(spec)
+    elif field == "nodeName":
+        yield name
+    elif plural == nodeidentity.PLURAL:
+        for key in (*nodeidentity.keys_of(obj), *nodeidentity.companions_of(obj)):
+            yield inventory.normalized(key.get(field, "")) if field == "serialNumber" else key.get(field, "")
 
 
 async def write(client: ClusterClient, revocation: Revocation, clock: Clock) -> Written:
@@ -296,6 +364,8 @@ def _print(written: Written, form: str, *, dry_run: bool) -> None:
     entry, name = written.entry, written.entry["metadata"]["name"]
     if written.warning:
         echo(f"warning: {written.warning}.", err=True)
+    if written.unknown:
+        echo(f"warning: {written.unknown}.", err=True)
     if form in ("json", "yaml"):
         output.print_document(entry, form)
     elif form == "name":
@@ -330,10 +400,5 @@ def _hints(spec: Obj, done: str) -> Sequence[str]:
         return (
             f"Certificates of node {node} that were issued before {spec.get('issuedBefore')} are refused.",
             f"To let the machine return, delete its Node (kubectl delete node {node}) and join it again.",
-        )
-    if "publicKey" in spec and not spec.get("knownSerialNumbers"):
-        return (
-            "No certificate of a machine is known that has this key. The entry counts for every certificate that is presented with "
-            "it; compare the key with mooring certs show FILE.",
         )
     return ()

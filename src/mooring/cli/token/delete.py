@@ -26,7 +26,9 @@ from mooring.trust.k3s.token import bootstrap_token_id
 
 @click.command("delete")
 @click.argument("token", nargs=-1, required=True, shell_complete=complete_token)
-@click.option("--dry-run", is_flag=True, help="Print the output without deleting a token.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check that each token exists, and print the output without deleting one."
+)
 @format_option
 @output_option(*SHOWN)
 @ending_options
@@ -45,19 +47,20 @@ async def _delete_all(
     client: ClusterClient, ids: Sequence[str], report: Callable[[str, str], None], dry_run: bool, chosen: ChosenCluster
 ) -> None:
     for token_id in ids:
-        if dry_run:
-            report(token_id, f'bootstrap token "{token_id}" deleted (dry run)')
-            continue
 
         async def delete_one(token_id: str = token_id) -> None:
             try:
-                await client.delete("secrets", secret_name(token_id), NAMESPACE)
+                if dry_run:
+                    await client.get("secrets", secret_name(token_id), NAMESPACE)
+                else:
+                    await client.delete("secrets", secret_name(token_id), NAMESPACE)
             except NotFoundError:
                 raise ConfigError(f'there is no bootstrap token "{token_id}"; see mooring token list') from None
             except ApiError as error:
                 if cluster.is_transient(error):
                     raise
-                raise ConfigError(f'the bootstrap token "{token_id}" was not deleted: {error}') from error
+                doing = "could not be read" if dry_run else "was not deleted"
+                raise ConfigError(f'the bootstrap token "{token_id}" {doing}: {error}') from error
 
         await chosen.retry(delete_one)
-        report(token_id, f'bootstrap token "{token_id}" deleted')
+        report(token_id, f'bootstrap token "{token_id}" deleted{" (dry run)" if dry_run else ""}')

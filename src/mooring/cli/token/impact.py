@@ -6,6 +6,7 @@ Rules kept here:
 * `--revoke` deletes the token first, so that it makes no further request. Requests that wait are denied for good, or marked as
   failed when a person has approved them: a token that is merely deleted lets them wait. Then it revokes every public key, and reads
   the requests and the records again until no new key appears.
+* A token that does not exist, and left no trace either, is an error without `--force`.
 * The key of an expired certificate is revoked, too: with it a machine could come back (`mooring.authn.recovery`).
 * Against another API server, which does not read the denylist, `--revoke` warns before it begins, and does the rest.
 * Entries of the denylist are named after the key, so that a run that was killed half-way is repeated as it is.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from difflib import get_close_matches
 from functools import partial
 
 import click
@@ -37,7 +39,7 @@ from mooring.clock import parse_rfc3339
 from mooring.controllers.certificates.requeststate import is_approved_and_unsigned, is_undecided, with_condition
 from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, InvalidError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX
-from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+from mooring.trust.bootstraptoken.tokensecret import NAME_PREFIX, NAMESPACE, secret_name
 from mooring.trust.k3s.token import bootstrap_token_id
 from mooring.trust.lineage.descent import descendants
 from mooring.trust.lineage.verification import verify
@@ -54,19 +56,20 @@ _SHOWN_KEY = len("sha256:") + 16
 @click.argument("token", shell_complete=complete_token)
 @click.option("--revoke", is_flag=True, help="Delete the token, and revoke every certificate that descends from it.")
 @click.option("--dry-run", is_flag=True, help="With --revoke: print what would be done.")
+@click.option("--force", is_flag=True, help="With --revoke: do not fail for a token that left no trace.")
 @output_option(*LISTED)
 @ending_options
-def impact(token: str, revoke: bool, dry_run: bool, output: str, chosen: ChosenCluster) -> None:
+def impact(token: str, revoke: bool, dry_run: bool, force: bool, output: str, chosen: ChosenCluster) -> None:
     """List the nodes and certificates that a token obtained, with their renewals.
 
     The token is given as its id or as a whole, and may be deleted already.
     """
     with usage():
         token_id = bootstrap_token_id(token)
-    if dry_run and not revoke:
-        raise click.UsageError("--dry-run is only of use with --revoke")
+    if (dry_run or force) and not revoke:
+        raise click.UsageError(f"{'--dry-run' if dry_run else '--force'} is only of use with --revoke")
     chosen = chosen.with_effect(Effect.ENDS if revoke and not dry_run else Effect.READS)
-    work = partial(_work, token_id=token_id, revoke=revoke, dry_run=dry_run, chosen=chosen)
+    work = partial(_work, token_id=token_id, revoke=revoke, dry_run=dry_run, force=force, chosen=chosen)
     entries, waiting = chosen.run(work)
     print_impact(entries, token_id, output, chosen.clock.now())
     if waiting:
@@ -81,7 +84,7 @@ def impact(token: str, revoke: bool, dry_run: bool, output: str, chosen: ChosenC
 
 
 async def _work(
-    client: ClusterClient, *, token_id: str, revoke: bool, dry_run: bool, chosen: ChosenCluster
+    client: ClusterClient, *, token_id: str, revoke: bool, dry_run: bool, force: bool, chosen: ChosenCluster
 ) -> tuple[list[Obj], int]:
     """Return the entries that descend from the token, and the number of its requests that may still get a certificate."""
     if revoke and (unenforced := await inventory.unenforced(client)):
@@ -89,8 +92,8 @@ async def _work(
             f"warning: {unenforced}. Only mooring controllers reads the entries, for the requests that it decides.",
             err=True,
         )
-    if revoke:
-        await _delete_token(client, token_id, dry_run, chosen)
+    if revoke and not await _delete_token(client, token_id, dry_run, chosen) and not force:
+        await _refuse_unknown(client, token_id, chosen)
     revoked: set[str] = set()
     for _ in range(MAX_PASSES):
         if revoke and not dry_run:
@@ -121,15 +124,36 @@ def _ends_by_key(entries: Sequence[Obj]) -> dict[str, str]:
     return ends
 
 
-async def _delete_token(client: ClusterClient, token_id: str, dry_run: bool, chosen: ChosenCluster) -> None:
-    if dry_run:
-        echo(f'bootstrap token "{token_id}" would be deleted', err=True)
-        return
+async def _delete_token(client: ClusterClient, token_id: str, dry_run: bool, chosen: ChosenCluster) -> bool:
+    """Delete the token. Return False when there is none."""
     try:
-        await chosen.retry(lambda: client.delete("secrets", secret_name(token_id), NAMESPACE))
-        echo(f'bootstrap token "{token_id}" deleted', err=True)
+        if dry_run:
+            await chosen.retry(lambda: client.get("secrets", secret_name(token_id), NAMESPACE))
+            echo(f'bootstrap token "{token_id}" would be deleted', err=True)
+        else:
+            await chosen.retry(lambda: client.delete("secrets", secret_name(token_id), NAMESPACE))
+            echo(f'bootstrap token "{token_id}" deleted', err=True)
     except NotFoundError:
+        return False
+    return True
+
+
+async def _refuse_unknown(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> None:
+    """Raise ConfigError when a token that does not exist has left no trace either: it may be an error of typing."""
+    verified = verify(await fetch_records(client, chosen.clock, chosen.timeout))
+    if descendants(verified.entries, token_id) or await _requests(client, token_id, chosen):
         echo(f'bootstrap token "{token_id}" is deleted already', err=True)
+        return
+    secrets = await inventory.readable_objects(client, "secrets", NAMESPACE) or ()
+    ids = [
+        name.removeprefix(NAME_PREFIX) for one in secrets if (name := one["metadata"]["name"]).startswith(NAME_PREFIX)
+    ]
+    near = get_close_matches(token_id, ids, n=3)
+    raise ConfigError(
+        f'there is no bootstrap token "{token_id}", and no certificate or request descends from it'
+        + (f"; near are {', '.join(near)}" if near else "")
+        + ". See mooring token list; add --force when the records of the token were lost"
+    )
 
 
 async def _revoke_key(
@@ -164,18 +188,20 @@ async def _revoke_key(
     echo(f"{REVOCATIONS}/{key_entry(key)} created", err=True)
 
 
-async def _waiting(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> Sequence[Obj]:
-    """Return the requests of the token that may still get a certificate."""
+async def _requests(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> Sequence[Obj]:
+    """Return the requests of the token, in every state."""
 
     async def ask() -> Sequence[Obj]:
         return (await client.list(REQUESTS)).items
 
     user = BOOTSTRAP_USER_PREFIX + token_id
-    return [
-        csr
-        for csr in await chosen.retry(ask)
-        if (csr.get("spec") or {}).get("username") == user and (is_undecided(csr) or is_approved_and_unsigned(csr))
-    ]
+    return [csr for csr in await chosen.retry(ask) if (csr.get("spec") or {}).get("username") == user]
+
+
+async def _waiting(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> Sequence[Obj]:
+    """Return the requests of the token that may still get a certificate."""
+    found = await _requests(client, token_id, chosen)
+    return [csr for csr in found if is_undecided(csr) or is_approved_and_unsigned(csr)]
 
 
 async def _refuse_requests(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> None:
