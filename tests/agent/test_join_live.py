@@ -306,7 +306,7 @@ def test_a_certificate_of_another_name_is_told(live_server: LiveServer, tmp_path
     state = NodeState(tmp_path)
     assert str(caught.value) == (
         f'join failed at step existing: {state.client.current} is a valid certificate of "system:node:first", but this join is '
-        f'for "system:node:second"; give --node-name first, or remove {state.certificates} first'
+        f'for "system:node:second"; give --node-name first, or end that membership with mooring leave first'
     )
 
 

@@ -90,7 +90,8 @@ def test_list_and_show_tell_the_state(live_server: LiveServer, certs: CommandLin
     assert "revoked   keyCompromise" in listed
     assert certs.done("certs", "list", "--node", node, "--state", "revoked", "-o", "name") == f"{serial_number}\n"
     assert certs("certs", "list", "--node", node, "--state", "expired").err == "No certificates found.\n"
-    for which in (node, serial_number, f"key-{key.removeprefix('sha256:')}"):
+    entry = f"key-{key.removeprefix('sha256:')}"
+    for which in (node, f"node/{node}", serial_number, entry, f"{ENTRY}/{entry}"):
         shown = certs.done("certs", "show", which)
         assert f"Serial number:  {serial_number}\n" in shown
         assert "Message:        in a backup\n" in shown
@@ -199,6 +200,21 @@ def member(server: LiveServer, certs: CommandLine, root: Path, name: str) -> Pat
         "--node-name", name, "--root", str(root), "--certificate-lifetime", "9h",
     )  # fmt: skip
     return root / "var/lib/kubelet/pki/kubelet-client-current.pem"
+
+
+def test_a_member_is_not_renamed_by_another_join(live_server: LiveServer, certs: CommandLine, tmp_path: Path) -> None:
+    name = f"n-{secrets.token_hex(4)}"
+    member(live_server, certs, tmp_path, name)
+    token = certs.done("token", "create").strip()
+    again = (live_server.endpoint, "--token", token, "--discovery-token-ca-cert-hash", live_server.pin)
+    for address in ((), again):
+        for form in ("text", "json"):
+            refused = certs("join", *address, "--root", str(tmp_path), "--node-name", "another", "-o", form)
+            assert refused.code == 1
+            assert name in refused.err
+            assert "mooring leave" in refused.err
+        assert certs("join", *address, "--root", str(tmp_path), "--node-name", name.upper()).code == 0
+        assert certs("join", *address, "--root", str(tmp_path), "--node-name", name, "--dry-run").code == 0
 
 
 def test_list_and_show_tell_the_end_of_the_certificate_and_that_its_node_was_deleted(

@@ -14,6 +14,7 @@ import pytest
 from mooring import __version__
 from mooring.cli import commands, main
 from mooring.cli.commands import COMMANDS, GROUPS
+from mooring.cli.options.flags import ObjectName
 from mooring.cli.printing.redaction import redacted
 from mooring.trust.bootstraptoken.token import parse_token
 from tests.generated import pages
@@ -538,7 +539,7 @@ def typed_parameters() -> list[tuple[str, str]]:
         if isinstance(one, click.Option)
         and not one.is_flag
         and not one.count
-        and not isinstance(one.type, click.types.StringParamType)
+        and not isinstance(one.type, click.types.StringParamType | ObjectName)
     ]
 
 

@@ -16,8 +16,10 @@ from mooring.cli.certs import check as certscheck
 from mooring.cli.certs import list as certslist
 from mooring.cli.certs.inventory import KnownCertificate
 from mooring.cli.commands import COMMANDS
+from mooring.cli.csr import details as csrdetails
 from mooring.cli.csr import list as csrlist
 from mooring.cli.ends.stored import REMEDIES
+from mooring.cli.machine import authorize
 from mooring.cli.machine import list as machinelist
 from mooring.cli.node import list as nodelist
 from mooring.cli.node.machines import KnownMachine
@@ -135,3 +137,61 @@ def test_a_table_with_usual_rows_fits_a_terminal(path: str, capsys: pytest.Captu
     lines = printed(capsys, call, *arguments).splitlines()
     assert len(lines) > 1
     assert max(map(len, lines)) <= 80, lines
+
+
+# nouns whose lists print TYPE/NAME, with every other spelling that kubectl takes for the type
+SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    "csr": (
+        f"{csrdetails.QUALIFIED}/x",
+        "certificatesigningrequests/x",
+        "csr/x",
+        "CSR/x",
+        "certificatesigningrequests.v1.certificates.k8s.io/x",
+    ),
+    "node": ("node/x", "nodes/x", "no/x"),
+    "machine": (f"{authorize.QUALIFIED}/x", "authorizedmachines/x", "machine/x", "machines.v1alpha1.mooring.dev/x"),
+    "token": ("secret/bootstrap-token-x", "secrets/bootstrap-token-x"),
+}
+NOUN_OF_FLAG = {"--node": "node", "--token": "token"}
+"""Flags of other nouns that take such a name."""
+WITHOUT_TYPE = {
+    "token create": "takes the secret of a token, too",
+    "token generate": "prints a token",
+}
+
+
+def named_parameters() -> list[tuple[str, str]]:
+    """Return each command with the parameter that takes the name of an object which a list prints, and its noun."""
+    found = []
+    for path, entry in COMMANDS.items():
+        noun = path.split()[0]
+        for param in entry.load().params:
+            is_argument = isinstance(param, click.Argument) and f"{noun} list" in COMMANDS and noun in SPELLINGS
+            if is_argument and path not in WITHOUT_TYPE:
+                found.append((path, noun))
+            elif path.split()[0] in ("certs", "audit") and param.opts[0] in NOUN_OF_FLAG and not is_argument:
+                found.append((path, NOUN_OF_FLAG[param.opts[0]]))
+    return found
+
+
+@pytest.mark.parametrize(("path", "noun"), named_parameters())
+def test_what_a_list_prints_as_names_every_verb_of_its_noun_takes(path: str, noun: str) -> None:
+    (param,) = (
+        param
+        for param in COMMANDS[path].load().params
+        if (isinstance(param, click.Argument) and path.startswith(noun)) or NOUN_OF_FLAG.get(param.opts[0]) == noun
+    )
+    context = click.Context(COMMANDS[path].load())
+    for text in ("x", *SPELLINGS[noun]):
+        assert param.type.convert(text, param, context) == "x", text
+    others = [printed for other, printed in SPELLINGS.items() if other != noun]
+    for text in [*(printed[0] for printed in others), "certificatesigningrequests.example.com/x", "lease/x"]:
+        with pytest.raises(click.BadParameter, match=text.partition("/")[0]):
+            param.type.convert(text, param, context)
+    assert param.type.convert("../x", param, context) == "../x", "the client refuses what no object can be called"
+
+
+def test_every_noun_with_a_list_has_verbs_that_take_its_names() -> None:
+    assert {"csr approve", "csr deny", "csr show", "node show", "node delete", "machine remove", "token delete"} <= {
+        path for path, _ in named_parameters()
+    }

@@ -393,3 +393,13 @@ def test_the_finding_of_the_signing_policy_is_shown_before_the_approval(
         eventually(lambda: "Failed" in {one["type"] for one in stored(server, name)["status"]["conditions"]})
     finally:
         server.stop()
+
+
+def test_names_that_the_list_prints_are_approved_and_shown(live_server: LiveServer, csr: CommandLine) -> None:
+    name, _ = asked(live_server)
+    (printed,) = [line for line in csr.done("csr", "list", "--pending", "-o", "name").split() if name in line]
+    assert csr.done("csr", "show", printed, "-o", "name") == f"{QUALIFIED}/{name}\n"
+    assert csr.done("csr", "approve", printed, "-o", "name") == f"{QUALIFIED}/{name}\n"
+    wrong = csr("csr", "show", f"node/{name}")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert f'"node/{name}" names a node; give NAME or {QUALIFIED}/NAME' in wrong.err

@@ -257,7 +257,7 @@ class _Join:
         if user != self.user:
             raise ConfigError(
                 f'{self.state.client.current} is a valid certificate of "{user}", but this join is for "{self.user}"; '
-                f"give --node-name {user.removeprefix(NODE_PREFIX)}, or remove {self.state.certificates} first"
+                f"give --node-name {user.removeprefix(NODE_PREFIX)}, or end that membership with mooring leave first"
             )
         return pair
 

@@ -17,6 +17,7 @@ from mooring.errors import ConfigError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
 from mooring.trust.discovery.errors import DiscoveryError
+from mooring.trust.nodename import choose_node_name
 
 _WITH_TOKEN = "join again with a token: `mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH`"  # noqa: S105 - advice
 
@@ -63,6 +64,19 @@ async def rejoin(
     if not options.dry_run:
         await register(found, progress, clock)
     return found
+
+
+def check_name(name: str, options: JoinOptions) -> None:
+    """Raise ConfigError when the settings want another name than that of the membership."""
+    settings = options.settings
+    if not settings.node_name:
+        return
+    wanted = choose_node_name(settings.node_name, "", settings.register_node)
+    if wanted != name:
+        raise ConfigError(
+            f'this machine is a member under the name "{name}", not "{wanted}": leave --node-name out, or end the membership '
+            "with mooring leave first"
+        )
 
 
 async def _check_not_ended(found: Joined, pair: Pair, options: JoinOptions, clock: Clock) -> None:

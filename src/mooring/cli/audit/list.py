@@ -11,6 +11,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli.audit.records import fetch_records
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.client import LISTED, output_option
+from mooring.cli.options.flags import NODE, TOKEN
 from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_node, complete_token
@@ -24,6 +25,7 @@ WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter
 @click.option(
     "--token",
     "token_id",
+    type=TOKEN,
     default="",
     metavar="ID",
     help="Only certificates that were requested with this token.",
@@ -31,6 +33,7 @@ WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter
 )
 @click.option(
     "--node",
+    type=NODE,
     default="",
     metavar="NAME",
     help="Only client certificates of this node.",

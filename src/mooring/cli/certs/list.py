@@ -19,6 +19,7 @@ from mooring.cli.certs.ending import Ends
 from mooring.cli.certs.inventory import KINDS, STATES, Inventory, KnownCertificate
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.client import LISTED, output_option
+from mooring.cli.options.flags import NODE
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_node
@@ -32,7 +33,12 @@ _NONE = "<none>"
 
 @click.command("list")
 @click.option(
-    "--node", default="", metavar="NAME", help="Only certificates of this node.", shell_complete=complete_node
+    "--node",
+    type=NODE,
+    default="",
+    metavar="NAME",
+    help="Only certificates of this node.",
+    shell_complete=complete_node,
 )
 @click.option("--kind", type=click.Choice(KINDS), help="Only certificates of this kind.")
 @click.option("--state", type=click.Choice(STATES), help="Only certificates in this state.")

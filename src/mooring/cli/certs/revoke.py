@@ -41,7 +41,7 @@ from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import PLURAL, PUBLISHED_CLIENT_CAS, QUALIFIED, parse_serial_number, published_cas
 from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.options.client import SHOWN, output_option
-from mooring.cli.options.flags import usage
+from mooring.cli.options.flags import NODE, usage
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_node
@@ -121,6 +121,7 @@ class Written:
 @click.option("--key", default="", metavar="sha256:HEX", help="Revoke every certificate of this public key.")
 @click.option(
     "--node",
+    type=NODE,
     default="",
     metavar="NAME",
     help="Revoke every certificate of this node that was issued until now.",

@@ -26,6 +26,7 @@ from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import ENDED, EXPIRED, REJECTED, REVOKED, VALID, Inventory, Judged, judge, normalized
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.client import REPORTED, output_option
+from mooring.cli.options.flags import NODE, REVOCATION
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -86,6 +87,8 @@ _LABELS = {
 def show(which: str, output: str, chosen: ChosenCluster) -> None:
     """Show a certificate: by serial number, by the name of its node or of its revocation, or in a file."""
     chain = _read(which) if Path(which).is_file() else ()
+    if not chain:
+        which = NODE.named(which) or REVOCATION.named(which) or which
 
     async def fetch(client: ClusterClient) -> tuple[Inventory, Judged | None]:
         known = await chosen.retry(lambda: inventory.fetch(client))

@@ -17,7 +17,7 @@ import click
 
 from mooring.apimachinery.schema import Obj
 from mooring.cli.csr.details import PLURAL, csr_details
-from mooring.cli.options.flags import Command, not_empty, options_of
+from mooring.cli.options.flags import REQUEST, Command, not_empty, options_of
 from mooring.cli.printing.output import echo, table
 from mooring.cli.valuecompletion import complete_waiting_request
 from mooring.client.cluster import ClusterClient
@@ -68,7 +68,7 @@ _SELECTORS = (
 selector_options = options_of(*_SELECTORS, _with_selection)
 """Selectors alone; the command gets the argument `selection`."""
 selection_options = options_of(
-    click.argument("name", nargs=-1, shell_complete=complete_waiting_request),
+    click.argument("name", nargs=-1, type=REQUEST, shell_complete=complete_waiting_request),
     *_SELECTORS,
     click.option("--all-pending", is_flag=True, help="All undecided requests."),
     click.option("-y", "--yes", is_flag=True, help="Do not ask before deciding requests that are not named."),

@@ -19,6 +19,7 @@ from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.csr.details import PLURAL, QUALIFIED, csr_details
 from mooring.cli.csr.difference import Before, document, fetch_before, text_lines
 from mooring.cli.options.client import output_option
+from mooring.cli.options.flags import REQUEST
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo, highlight
 from mooring.cli.valuecompletion import complete_request
@@ -31,7 +32,7 @@ Shown = tuple[Obj, dict[str, Any], Before | None]
 
 
 @click.command("show")
-@click.argument("name", nargs=-1, required=True, shell_complete=complete_request)
+@click.argument("name", nargs=-1, type=REQUEST, required=True, shell_complete=complete_request)
 @output_option("text", "wide", "json", "yaml", "name")
 @cluster_options
 def show(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:

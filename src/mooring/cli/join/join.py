@@ -77,9 +77,11 @@ def join(
     given.add(file)
     settings = given.read(JoinSettings)
     options = join_options(settings, given, dry_run=dry_run, discover_only=discover_only)
-    if not names_discovery(given, settings) and not discover_only and recovery.read_member(options) is not None:
+    is_alone = not names_discovery(given, settings) and not discover_only
+    if is_alone and (member := recovery.read_member(options)) is not None:
+        recovery.check_name(member.node_name, options)
         plan = None
-    elif not names_discovery(given, settings) and not discover_only and options.state.problems():
+    elif is_alone and options.state.problems():
         raise recovery.not_a_member(options, "")
     else:
         with given.explained():

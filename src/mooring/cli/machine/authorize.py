@@ -17,7 +17,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.options.client import SHOWN, output_option
-from mooring.cli.options.flags import not_empty
+from mooring.cli.options.flags import MACHINE, not_empty
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
@@ -32,7 +32,7 @@ QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
 
 
 @click.command("authorize")
-@click.argument("name")
+@click.argument("name", type=MACHINE)
 @click.option(
     "--node-name",
     default="",

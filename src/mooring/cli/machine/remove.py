@@ -15,6 +15,7 @@ from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.machine.authorize import QUALIFIED
 from mooring.cli.options.client import SHOWN, output_option
+from mooring.cli.options.flags import MACHINE
 from mooring.cli.printing.deletions import printed_deletions
 from mooring.cli.valuecompletion import complete_machine
 from mooring.client.cluster import ClusterClient
@@ -22,7 +23,7 @@ from mooring.errors import NotFoundError
 
 
 @click.command("remove")
-@click.argument("name", nargs=-1, required=True, shell_complete=complete_machine)
+@click.argument("name", nargs=-1, type=MACHINE, required=True, shell_complete=complete_machine)
 @output_option(*SHOWN)
 @ending_options
 def remove(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:

@@ -11,6 +11,7 @@ from mooring.api.mooring.membership import NODES
 from mooring.cli.certs import inventory
 from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.options.client import SHOWN, output_option
+from mooring.cli.options.flags import NODE
 from mooring.cli.printing.deletions import printed_deletions
 from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_node
@@ -19,7 +20,7 @@ from mooring.errors import ConfigError, NotFoundError
 
 
 @click.command("delete")
-@click.argument("name", nargs=-1, required=True, shell_complete=complete_node)
+@click.argument("name", nargs=-1, type=NODE, required=True, shell_complete=complete_node)
 @output_option(*SHOWN)
 @ending_options
 def delete(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:

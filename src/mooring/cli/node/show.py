@@ -11,6 +11,7 @@ from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.node import machines
 from mooring.cli.node.machines import KnownMachine
 from mooring.cli.options.client import SHOWN, output_option
+from mooring.cli.options.flags import NODE
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_node
@@ -18,7 +19,7 @@ from mooring.errors import ConfigError
 
 
 @click.command("show")
-@click.argument("name", nargs=-1, required=True, shell_complete=complete_node)
+@click.argument("name", nargs=-1, type=NODE, required=True, shell_complete=complete_node)
 @output_option(*SHOWN)
 @cluster_options
 def show(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:

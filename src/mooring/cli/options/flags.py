@@ -97,6 +97,48 @@ class DaysDuration(GoDuration):
         return found
 
 
+class ObjectName(click.ParamType[str]):
+    """`NAME`, or `TYPE/NAME` as `-o name` of a list prints it and as kubectl takes it. The value is the name alone.
+
+    What stands before the slash is not a type where it is not a word: the client refuses such a name.
+    """
+
+    name = "name"
+
+    def __init__(self, singular: str, plural: str, *short_names: str, group: str = "", prefix: str = "") -> None:
+        self.printed = f"{singular}.{group}" if group else singular
+        self._words = frozenset({singular, plural, *short_names})
+        self._group = group
+        self._prefix = prefix
+        """Prefix of the object's name that the value lacks."""
+
+    def named(self, text: str) -> str | None:
+        """Return the name in TYPE/NAME of this type; None for anything else."""
+        kind, slash, name = text.partition("/")
+        word, dot, group = kind.lower().partition(".")
+        is_group = not dot or (bool(self._group) and _VERSION.sub("", group) == self._group)
+        return name.removeprefix(self._prefix) if slash and name and word in self._words and is_group else None
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        name = self.named(text)
+        if name is not None:
+            return name
+        kind, slash, _ = text.partition("/")
+        if slash and _TYPE.fullmatch(kind):
+            self.fail(f'"{text}" names a {kind}; give NAME or {self.printed}/NAME', param, ctx)
+        return text
+
+
+_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9.]*")
+_VERSION = re.compile(r"^v[0-9]+((alpha|beta)[0-9]+)?\.")
+NODE = ObjectName("node", "nodes", "no")
+REQUEST = ObjectName("certificatesigningrequest", "certificatesigningrequests", "csr", group="certificates.k8s.io")
+MACHINE = ObjectName("authorizedmachine", "authorizedmachines", "machine", "machines", group="mooring.dev")
+REVOCATION = ObjectName(
+    "certificaterevocation", "certificaterevocations", "revocation", "revocations", group="mooring.dev"
+)
+TOKEN = ObjectName("secret", "secrets", prefix="bootstrap-token-")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _DAYS = re.compile(r"([0-9]{1,6})d(.*)")
 DURATION, DAYS = GoDuration(), DaysDuration()

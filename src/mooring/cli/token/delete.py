@@ -14,7 +14,7 @@ import click
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.options.client import SHOWN, output_option
-from mooring.cli.options.flags import usage
+from mooring.cli.options.flags import TOKEN, usage
 from mooring.cli.printing.deletions import printed_deletions
 from mooring.cli.token.tokenformat import format_option
 from mooring.cli.valuecompletion import complete_token
@@ -25,7 +25,7 @@ from mooring.trust.k3s.token import bootstrap_token_id
 
 
 @click.command("delete")
-@click.argument("token", nargs=-1, required=True, shell_complete=complete_token)
+@click.argument("token", nargs=-1, type=TOKEN, required=True, shell_complete=complete_token)
 @click.option(
     "--dry-run", is_flag=True, help="Check that each token exists, and print the output without deleting one."
 )

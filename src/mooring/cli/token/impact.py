@@ -30,7 +30,7 @@ from mooring.cli.audit.records import REQUESTS, fetch_records, require_whole
 from mooring.cli.certs import inventory
 from mooring.cli.cluster import ChosenCluster, Effect, ending_options
 from mooring.cli.options.client import LISTED, output_option
-from mooring.cli.options.flags import usage
+from mooring.cli.options.flags import TOKEN, usage
 from mooring.cli.printing import output as printing
 from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_token
@@ -53,7 +53,7 @@ _SHOWN_KEY = len("sha256:") + 16
 
 
 @click.command("impact")
-@click.argument("token", shell_complete=complete_token)
+@click.argument("token", type=TOKEN, shell_complete=complete_token)
 @click.option("--revoke", is_flag=True, help="Delete the token, and revoke every certificate that descends from it.")
 @click.option("--dry-run", is_flag=True, help="With --revoke: print what would be done.")
 @click.option("--force", is_flag=True, help="With --revoke: do not fail for a token that left no trace.")
