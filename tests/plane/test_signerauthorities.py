@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mooring.duration import parse_duration
 from mooring.errors import ConfigError
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clientissuers import ClientIssuers
@@ -227,3 +228,19 @@ def test_a_key_that_is_no_ca_is_refused(tmp_path: Path) -> None:
     certificate, key = server.write(tmp_path, "server")
     with pytest.raises(ConfigError, match=r"cluster-signing-cert-file: .* not a CA"):
         Room(cluster_signing_cert_file=str(certificate), cluster_signing_key_file=str(key))
+
+
+@pytest.mark.parametrize(
+    ("duration", "warns"),
+    [
+        pytest.param("30s", True, id="thirty seconds"),
+        pytest.param("9m59s", True, id="less than Kubernetes gives to a request for a short one"),
+        pytest.param("10m", False, id="ten minutes"),
+    ],
+)
+def test_a_signing_duration_with_which_machines_always_renew_is_warned_of(
+    duration: str, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = SigningSettings(cluster_signing_duration=parse_duration(duration))
+    SignerAuthorities(settings, CLUSTER.cluster_ca.for_signer, Reloading())
+    assert ("cluster-signing-duration: certificates of" in caplog.text) is warns

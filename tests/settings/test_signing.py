@@ -83,7 +83,7 @@ def test_own_signers_have_a_pair_each() -> None:
         ),
         pytest.param(
             {"cluster_signing_duration": timedelta(0)},
-            "cluster-signing-duration: give a duration from 1s to 876000h",
+            "cluster-signing-duration: give a duration from 10s to 876000h",
             id="no life",
         ),
         pytest.param({"signer": ("example.com/web",)}, "signer: give NAME=CERTIFICATE-FILE,KEY-FILE", id="no files"),

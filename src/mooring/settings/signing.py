@@ -30,6 +30,11 @@ MAX_OWN_SIGNERS = 64
 """Each has a pair of files that is looked at every second."""
 SIGNING_DURATION = timedelta(hours=8760)
 """kube-controller-manager's default."""
+SHORTEST = timedelta(seconds=10)
+"""A renewal is a request, an approval and a signature. A shorter certificate ends while a busy server replaces it."""
+SHORT = timedelta(minutes=10)
+"""The lifetime that Kubernetes gives at least to requests for a short one. Below about two minutes a kubelet renews without a
+pause, because it counts from the begin, which is set five minutes into the past."""
 LONGEST = timedelta(days=36_500)
 """A hundred years: longer ones overflow dates in other programs, and no CA lives so long."""
 
@@ -153,7 +158,7 @@ class SigningSettings(Settings):
         DURATION,
         default=SIGNING_DURATION,
         meaning="Longest lifetime of signed certificates; a request may ask for less.",
-        parse=duration_within(timedelta(seconds=1), LONGEST),
+        parse=duration_within(SHORTEST, LONGEST),
     )
 
     def __post_init__(self) -> None:

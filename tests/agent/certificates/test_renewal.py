@@ -154,8 +154,11 @@ def renewing(
     asyncio.run(run())
 
 
+BACKDATED = timedelta(minutes=-5)
+
+
 def valid(room: Room) -> Pair:
-    return room.place(timedelta(0), 10 * HOUR)
+    return room.place(BACKDATED, 10 * HOUR)
 
 
 def test_a_certificate_is_renewed_at_its_time_with_a_new_key_under_a_name_of_the_server(tmp_path: Path) -> None:
@@ -191,7 +194,55 @@ def test_a_rollover_of_the_ca_asks_for_an_earlier_renewal_once_for_each_certific
         await room.clock.advance(181)
         assert len(room.cluster.requests) == 2
 
-    renewing(tmp_path, scenario, prepare=valid)
+    renewing(tmp_path, scenario, prepare=lambda room: room.place(timedelta(0), 10 * HOUR))
+
+
+async def request_times(room: Room) -> list[int]:
+    """Return the seconds at which the machine sent requests, of the next hundred."""
+    times: list[int] = []
+    for second in range(100):
+        times += [second] * (len(room.cluster.requests) - len(times))
+        await room.clock.advance(1)
+    return times
+
+
+def test_a_certificate_of_thirty_seconds_is_renewed_each_twenty_four(tmp_path: Path) -> None:
+    def prepare(room: Room) -> None:
+        room.cluster.lifetime = timedelta(minutes=5, seconds=30)
+        room.place(BACKDATED, timedelta(seconds=30))
+
+    async def scenario(room: Room) -> None:
+        times = await request_times(room)
+        assert times[0] == pytest.approx(24, abs=1)
+        assert [later - earlier for earlier, later in pairwise(times)] == pytest.approx([24] * 3, abs=1)
+
+    renewing(tmp_path, scenario, prepare=prepare)
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "is_satisfying"),
+    [
+        pytest.param(timedelta(minutes=5, seconds=1), True, id="it ends a second after its issue"),
+        pytest.param(10 * HOUR, False, id="it never satisfies the template"),
+    ],
+)
+def test_new_certificates_that_are_due_at_once_are_replaced_after_growing_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lifetime: timedelta, is_satisfying: bool
+) -> None:
+    def prepare(room: Room) -> None:
+        room.cluster.lifetime = lifetime
+        if not is_satisfying:
+            monkeypatch.setattr(RequestedRenewal, "satisfies", lambda renewal, pair: False)
+
+    async def scenario(room: Room) -> None:
+        times = await request_times(room)
+        assert [later - earlier for earlier, later in pairwise(times)] == pytest.approx([2, 4, 8, 17, 32, 32], abs=1)
+        room.cluster.lifetime = 10 * HOUR
+        monkeypatch.undo()
+        await room.clock.advance(600)
+        assert len(room.cluster.requests) == len(times) + is_satisfying, "a certificate that lasts ends the pauses"
+
+    renewing(tmp_path, scenario, prepare=prepare)
 
 
 def test_a_missing_certificate_cannot_be_renewed_early(tmp_path: Path) -> None:

@@ -25,8 +25,29 @@ LEAF = (
     ],
 )
 def test_a_certificate_is_renewed_between_70_and_90_percent_of_its_life(draw: float, hours: float) -> None:
-    after = (renewal_time(LEAF, draw) - BEGIN).total_seconds() / 3600
+    after = (renewal_time(LEAF, draw, BEGIN) - BEGIN).total_seconds() / 3600
     assert after == pytest.approx(hours, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("begin", "obtained", "seconds"),
+    [
+        pytest.param(-300, None, 24, id="a certificate on disk: from five minutes after its begin"),
+        pytest.param(0, None, 24, id="a signer that does not backdate, where five minutes are beyond the end"),
+        pytest.param(-10 * 365 * 86400, 0, 24, id="k3s begins with its CA: from the time at which it was obtained"),
+        pytest.param(-300, 5, 25, id="a signer that answers after five seconds"),
+    ],
+)
+def test_the_life_of_a_short_certificate_counts_from_its_issue(
+    begin: int, obtained: int | None, seconds: float
+) -> None:
+    leaf = (
+        ThrowawayCA(now=BEGIN).custom(
+            "system:node:m1", not_before=BEGIN + timedelta(seconds=begin), not_after=BEGIN + timedelta(seconds=30)
+        ).certificate
+    )  # fmt: skip
+    moment = None if obtained is None else BEGIN + timedelta(seconds=obtained)
+    assert (renewal_time(leaf, 0.5, moment) - BEGIN).total_seconds() == seconds
 
 
 def test_pauses_double_four_times_and_are_32_seconds_from_then_on() -> None:

@@ -6,6 +6,9 @@ Rules kept here:
 * A certificate is renewed after 70 % to 90 % of its lifetime, so that machines which joined in one minute come back over a fifth of
   it, and at once when it is missing, expired, or no longer satisfies the template. A template that changes during the wait for a
   certificate ends that wait.
+* The lifetime counts from the issue. Signers set the begin into the past: Kubernetes' and Mooring's by five minutes, k3s's to the
+  begin of its CA. Counted from there, a short certificate is due before it arrives.
+* A new certificate that is due within DUE_AT_ONCE all the same is replaced after a pause, which grows as after failed attempts.
 * A rollover of the CA asks for an earlier renewal. It comes at a random moment within EARLY_SECONDS, so that not all machines come
   at once.
 * A failed attempt is repeated after 2 s, doubled up to 16 s, then every 32 s.
@@ -38,6 +41,7 @@ from mooring.clock import Clock, rfc3339
 from mooring.errors import MooringError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.profiles import BACKDATE
 
 log = logging.getLogger("mooring.agent")
 
@@ -58,10 +62,20 @@ WAIT_SECONDS = 900.0
 """kubelet's `certificateWaitTimeout`: seconds for which one request may stay undecided."""
 
 
-def renewal_time(leaf: Certificate, draw: float) -> datetime:
-    """Return the moment at which a certificate is renewed: after 70 % to 90 % of its lifetime."""
+DUE_AT_ONCE = 1.0
+"""Seconds within which a new certificate counts as due at once. kubelet waits that long between two renewals."""
+
+
+def renewal_time(leaf: Certificate, draw: float, obtained: datetime | None = None) -> datetime:
+    """Return the moment at which a certificate is renewed: after 70 % to 90 % of its lifetime.
+
+    `obtained` is the time at which this process obtained it. Other certificates count from the time at which a signer issued them
+    that backdates as Kubernetes does.
+    """
     begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
-    return begin + (end - begin) * (FIRST_SHARE + draw * SPREAD)
+    if obtained is None:
+        obtained = begin + BACKDATE if begin + BACKDATE < end else begin
+    return obtained + (end - obtained) * (FIRST_SHARE + draw * SPREAD)
 
 
 def retry_pauses(draw: Callable[[], float]) -> Iterator[float]:
@@ -118,6 +132,8 @@ class _Timing:
     version: Version | None
     draw: float
     """Number that decides between 70 % and 90 % of the lifetime."""
+    obtained: datetime | None = None
+    """Time at which this process obtained the certificate; None when it found the certificate on disk."""
     early: datetime | None = None
     """Moment of an earlier renewal, once a rollover has asked for one."""
 
@@ -180,10 +196,14 @@ class Renewal(ABC):
 
     async def run(self) -> NoReturn:
         """Renew until cancelled. Raises ClientCertificateExpiredError, MembershipEndedError, ConfigError."""
-        seen = self._files.version()
+        seen, pauses = self._files.version(), retry_pauses(self._draw)
         while True:
             await self._wait_until_due(seen)
             seen = await self._renew()
+            if self._seconds_left(seen) >= DUE_AT_ONCE:
+                pauses = retry_pauses(self._draw)
+            else:
+                await self._sleep(next(pauses))
 
     async def _wait_until_due(self, seen: Version | None) -> None:
         """Return when the certificate is to be renewed. `seen` is the version in use."""
@@ -204,7 +224,7 @@ class Renewal(ABC):
         if pair is None or not self.satisfies(pair):
             return 0.0
         timing = self._timing_of(version)
-        due = renewal_time(pair.leaf, timing.draw)
+        due = renewal_time(pair.leaf, timing.draw, timing.obtained)
         if timing.early is not None:
             due = min(due, timing.early)
         return (due - self._clock.now()).total_seconds()
@@ -249,8 +269,10 @@ class Renewal(ABC):
                 rfc3339(pair.leaf.not_valid_after_utc),
                 path,
             )
+            version = self._files.version()
+            self._timing = _Timing(version, self._draw(), self._clock.now())
             await self._on_renewed()
-            return self._files.version()
+            return version
 
     def warn(self, reason: str, shown: str) -> None:
         """Log what is `shown` once for each reason: each refusal has an Audit-Id of its own."""

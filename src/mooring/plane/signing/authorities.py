@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from mooring.client.files import read_limited
+from mooring.duration import format_duration
 from mooring.errors import ConfigError, MooringError
 from mooring.observed import Observed
 from mooring.pki.errors import PkiError
@@ -29,7 +30,7 @@ from mooring.pki.x509.signers import CLIENT_SIGNERS, COUNTERPARTS, SIGNERS
 from mooring.plane.files.exposed import warn_if_exposed
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.signing.tokenkey import open_key
-from mooring.settings.signing import SigningFiles, SigningSettings
+from mooring.settings.signing import SHORT, SigningFiles, SigningSettings
 
 log = logging.getLogger("mooring.plane")
 
@@ -49,6 +50,12 @@ class SignerAuthorities(Observed[[]]):
         """
         self._default = default
         super().__init__()
+        if settings.cluster_signing_duration < SHORT:
+            log.warning(
+                "cluster-signing-duration: certificates of %s make every machine renew without a rest, kubelets each second below "
+                "about two minutes; give at least %s, except for a trial",
+                format_duration(settings.cluster_signing_duration), format_duration(SHORT),
+            )  # fmt: skip
         pairs: dict[SigningFiles, _Pair] = {}
         self._pairs: dict[str, _Pair] = {}
         for name, files in settings.files.items():
