@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import copy
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -21,9 +22,11 @@ from mooring.api.certificates.validation import spec_errors
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.meta.signers import MAX_SIGNER_NAME, signer_name_errors
+from mooring.errors import MAX_FIELD_ERRORS
 from mooring.identity import UserInfo
 from tests.support.changes import LATER, NOW, created, texts, updated
 from tests.support.compared import Compared, many
+from tests.support.work import work
 
 CSR = BY_PLURAL["certificatesigningrequests"]
 
@@ -242,7 +245,7 @@ def test_signer_names(signer: str, errors: list[str]) -> None:
 
 def test_the_work_is_linear_in_the_usages() -> None:
     # A client with a bootstrap token may send as many as fit into a body, and other requests wait.
-    assert len(spec_errors({**SPEC, "usages": many(1000)})) == 1000
+    assert len(spec_errors({**SPEC, "usages": many(1000)})) == MAX_FIELD_ERRORS + 1
     assert Compared.times < 10_000
 
 
@@ -506,3 +509,22 @@ def test_print_columns(obj: Obj, printed: str) -> None:
 
 def test_requests_are_selected_by_signer() -> None:
     assert CSR.selectable_fields(STORED) == {"spec.signerName": "kubernetes.io/kube-apiserver-client-kubelet"}
+
+
+def test_an_error_quotes_the_beginning_of_a_long_request() -> None:
+    """A response has the text twice: in its message and in its causes."""
+    long = b64(pem("CERTIFICATE REQUEST", bytes(30_000)))
+    (error,) = made(request=long)[1]
+    quoted, _, detail = error.removeprefix('spec.request: Invalid value: "').partition('": ')
+    assert quoted == long[:4096] + "..."
+    assert detail.startswith("the certificate request cannot be parsed")
+
+
+@pytest.mark.parametrize("usage", ["client auth", "clairvoyance"], ids=["known", "not known"])
+def test_usages_beyond_what_an_error_lists_cost_nothing(usage: str) -> None:
+    def validating(count: int) -> Callable[[], object]:
+        return lambda: spec_errors({**SPEC, "usages": [usage] * count})
+
+    work(validating(1))  # the request is remembered
+    assert work(validating(100_000)) == work(validating(1000))
+    assert len(spec_errors({**SPEC, "usages": [usage] * 1000})) > MAX_FIELD_ERRORS

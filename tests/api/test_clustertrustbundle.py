@@ -7,6 +7,7 @@ import pytest
 from mooring.api.certificates.clustertrustbundle import KIND, KIND_V1, MAX_TRUST_BUNDLE
 from mooring.api.kinds import BY_PLURAL, by_resource, versions_with_same_fields
 from mooring.apimachinery.schema import Obj
+from tests.support import costlycertificates
 from tests.support.plans import NOW
 from tests.support.testca import ThrowawayCA
 
@@ -70,6 +71,14 @@ def test_a_valid_bundle(obj: Obj) -> None:
                 OMITTED + "entry 3 does not parse as X.509",
             ],
             id="each wrong entry",
+        ),
+        pytest.param(
+            bundle(trust=FIRST + costlycertificates.bundle("policies", costlycertificates.ALL, 1).decode()),
+            [
+                OMITTED + "entry 1 cannot be read: the extension certificate policies cannot be read: "
+                "more than 8000 elements, such as names, are not read"
+            ],
+            id="a certificate of 64 KiB of policies",
         ),
         pytest.param(bundle(trust=FIRST + HEADERS), [OMITTED + "entry 1 has PEM block headers"], id="headers"),
         pytest.param(

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
+import certifi
 import pytest
 
-from mooring.pki.errors import CertificateTooLargeError, CertificateUnreadableError, PeerCertificateError, RequestError
-from mooring.pki.x509 import names, requests
+from mooring import base64url
+from mooring.pki import pem
+from mooring.pki.errors import (
+    CertificateTooLargeError,
+    CertificateUnreadableError,
+    KeyRefusedError,
+    PeerCertificateError,
+    PemError,
+    RequestError,
+)
+from mooring.pki.jwt import jwks
+from mooring.pki.x509 import bundles, names, requests
 from mooring.pki.x509.certificate import MAX_ELEMENTS, Certificate
 from mooring.pki.x509.encoding import der
 from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
+from mooring.pki.x509.encoding.extensions import MAX_EXTENSIONS
 from mooring.pki.x509.requests import MAX_REQUEST, build_request, parse_request
 from mooring.pki.x509.verify import MAX_SIGNATURE_CHECKS, ClientTrust, read_chain
-from tests.support.costlycertificates import ATTRIBUTES, FORMS, certificate_request, chain
+from tests.support.costlycertificates import ATTRIBUTES, FORMS, bundle, certificate_request, chain, key_set, labels
 from tests.support.rawcertificate import COMMON_NAME, UTF8, attribute
 from tests.support.testca import ThrowawayCA
 from tests.support.work import work
@@ -54,7 +67,8 @@ def test_the_work_for_a_request_is_bounded(form: str) -> None:
 
 @pytest.mark.parametrize("form", MANY)
 def test_what_has_more_elements_is_refused_as_too_large(form: str) -> None:
-    with pytest.raises(PeerCertificateError, match=f"more than {MAX_ELEMENTS} elements") as refused:
+    limit = f"{MAX_EXTENSIONS} extensions" if form.startswith("extensions") else f"{MAX_ELEMENTS} elements"
+    with pytest.raises(PeerCertificateError, match=f"more than {limit}") as refused:
         read_chain(chain(form))
     assert refused.value.code == "too-large"
     with pytest.raises(CertificateTooLargeError):
@@ -141,3 +155,60 @@ def test_bundles_share_the_signature_checks_of_a_chain(monkeypatch: pytest.Monke
         with pytest.raises(PeerCertificateError):
             ClientTrust([CA.certificate]).verify_read(read, NOW)
     assert len(checks) == 8 <= MAX_SIGNATURE_CHECKS
+
+
+@pytest.mark.parametrize("form", ["alternative names that are empty URIs", "an issuer of one RDN with all attributes"])
+def test_the_certificates_of_a_text_share_elements(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundles, "MAX_BUNDLE_ELEMENTS", 2 * MAX_ELEMENTS)
+    text = bundle(form, MAX_ELEMENTS // 5, 1 << 18)
+    assert len(list(pem.blocks(text))) > 10
+    assert work(lambda: bundles.certificates(text)) < 2 * MOST_WORK
+    with pytest.raises(
+        CertificateTooLargeError,
+        match=rf"certificate \d+ of \d+, in line \d+: .* more than {2 * MAX_ELEMENTS} elements",
+    ):
+        bundles.certificates_among(text)
+
+
+def test_a_text_of_two_certificates_has_the_elements_of_two() -> None:
+    one = bundle("alternative names that are empty DNS names", MAX_ELEMENTS * 2 // 3, 1)
+    assert len(bundles.certificates(one * 2)) == 2
+
+
+@pytest.mark.parametrize("copies", [pytest.param(1, id="as they are"), pytest.param(4, id="four times as many")])
+def test_the_cas_of_the_web_are_read(copies: int) -> None:
+    """An operator may name the bundle of a distribution, which is Mozilla's of some 140 CAs, as certifi's is."""
+    text = b"".join(pem.encode(block.label, block.der) for block in pem.blocks(Path(certifi.where()).read_bytes()))
+    assert len(bundles.certificates_among(text * copies)) > 100 * copies
+
+
+def test_a_certificate_of_a_text_that_was_read_before_is_read_alone() -> None:
+    first, other = (ThrowawayCA(name, NOW).certificate for name in ("first", "other"))
+    text = bundles.certificates_pem([first, other])
+    assert bundles.first_certificate(text) == first
+    assert work(lambda: bundles.first_certificate(text * 50)) == work(lambda: bundles.first_certificate(text))
+    with pytest.raises(PemError, match="holds no CERTIFICATE"):
+        bundles.first_certificate(b"")
+
+
+def test_labels_that_are_all_different_cost_what_one_label_costs() -> None:
+    def reading(text: bytes) -> Callable[[], object]:
+        return lambda: list(pem.blocks(text))
+
+    assert work(reading(labels(400))) == work(reading(labels(400, different=False)))
+
+
+@pytest.mark.parametrize("kind", ["RSA", "EC"])
+def test_a_number_of_a_key_set_is_read_up_to_a_length(kind: str) -> None:
+    padded = jwks.parse_key_set(key_set(kind, jwks.MAX_NUMBER)) if kind == "RSA" else None
+    assert padded is None or len(padded.keys) == 1
+    with pytest.raises(KeyRefusedError, match="none of the 1 keys"):
+        jwks.parse_key_set(key_set(kind, jwks.MAX_NUMBER + 4))
+
+
+def test_no_long_number_of_a_key_set_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jwks, "ECKey", None)
+    monkeypatch.setattr(base64url, "decode", None)
+    for kind in ("RSA", "EC"):
+        with pytest.raises(KeyRefusedError, match="none of the 1 keys"):
+            jwks.parse_key_set(key_set(kind, 250_000))

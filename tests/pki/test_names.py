@@ -137,3 +137,9 @@ def test_any_name_makes_the_names_true(given_names: dict[str, tuple[str, ...]]) 
 )
 def test_a_name_in_a_message(name: DistinguishedName, text: str) -> None:
     assert names.printable(name) == text
+
+
+def test_constraints_permit_the_names_and_the_addresses_alone() -> None:
+    found = names.AlternativeNames(("example.com",), (ip_address("10.0.0.1"),)).constraints()
+    assert [str(one.value) for one in found.permitted_subtrees or ()] == ["example.com", "10.0.0.1/32"]
+    assert found.excluded_subtrees is None

@@ -17,14 +17,17 @@ from hypothesis import strategies as st
 from mooring.pki import keys, pem
 from mooring.pki.errors import KeyRefusedError, PkiError, RequestError, RequestSignatureError
 from mooring.pki.x509 import names
+from mooring.pki.x509.encoding import der
 from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 from mooring.pki.x509.requests import (
     LARGE,
     MAX_REQUEST,
     build_request,
+    has_key_alone,
     parse_request,
     parse_request_der,
 )
+from tests.support import rawcertificate
 from tests.support.slowkeys import dsa_key, rsa_key
 from tests.support.testca import node_request, request, request_with_bad_signature
 
@@ -240,3 +243,20 @@ def test_the_names_of_a_request_are_read_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(names, "texts", noted)
     assert [(request.common_name, set(request.organizations)) for _ in range(3)] == [("jane", {"a", "b"})] * 3
     assert len(reads) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(rawcertificate.request(rawcertificate.name()), True, id="a key alone"),
+        pytest.param(build_request(KEY, "jane"), False, id="a subject"),
+        pytest.param(
+            rawcertificate.request(rawcertificate.name(), der.encoded(der.SEQUENCE)),
+            False,
+            id="an attribute",
+        ),
+    ],
+)
+def test_a_request_that_has_a_key_alone(text: bytes, expected: bool) -> None:
+    parse_request(text)
+    assert has_key_alone(next(pem.blocks(text)).der) is expected

@@ -662,3 +662,20 @@ def test_a_serial_number_that_cannot_be_revoked_is_refused(number: int) -> None:
     with pytest.raises(PeerCertificateError) as raised:
         verify._check_serial_number(Numbered())  # type: ignore[arg-type]  # the library makes no such certificate
     assert raised.value.code == "bad-serial-number"
+
+
+@pytest.mark.parametrize(
+    ("common_name", "node"),
+    [
+        pytest.param("system:node:n1", "n1", id="a node"),
+        pytest.param("jane", "", id="a user"),
+        pytest.param("system:kube-proxy", "", id="a shared user of no machine"),
+    ],
+)
+def test_the_node_that_a_certificate_is_for(common_name: str, node: str) -> None:
+    assert TRUST.verify([CA.client(common_name).der], NOW).node_name == node
+
+
+def test_a_bundle_without_cas_is_empty() -> None:
+    assert ClientTrust([]).is_empty
+    assert not TRUST.is_empty

@@ -7,10 +7,13 @@ for `WITHIN`: those have the elements and the octets that are read.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType
 
+from mooring import base64url
+from mooring.pki import pem
 from mooring.pki.x509.encoding import der
 from mooring.pki.x509.encoding.der import CONSTRUCTED, SEQUENCE, SET, encoded
 from mooring.pki.x509.verify import MAX_CERTIFICATE_BYTES, MAX_INTERMEDIATE_BYTES
@@ -203,6 +206,25 @@ def certificate_request(form: str, octets: int, most: int = ALL) -> bytes:
         return request(subject)
     asked = der.only(parts[EXTENSIONS], CONSTRUCTED | 3).content
     return request(subject, encoded(SEQUENCE, oid(EXTENSION_REQUEST), encoded(SET, asked)))
+
+
+def bundle(form: str, most: int, octets: int) -> bytes:
+    """Return PEM text of a certificate of a form, as often as fits, once at least. `most`: items of each."""
+    text = pem.encode(pem.CERTIFICATE, chain(form, most=most)[0])
+    return text * max(1, octets // len(text))
+
+
+def labels(count: int, *, different: bool = True) -> bytes:
+    """Return PEM text of empty blocks, each with a label of its own."""
+    names = (b"A" + str(number if different else 0).zfill(5).encode() for number in range(count))
+    return b"".join(b"-----BEGIN %b-----\n-----END %b-----\n" % (name, name) for name in names)
+
+
+def key_set(kind: str, length: int) -> bytes:
+    """Return a JSON Web Key Set of one key with a number of so many characters, most of them zeros."""
+    number = ("A" * length + base64url.encode((1 << 2047 | 1).to_bytes(258, "big")))[-length:]
+    key = {"RSA": {"n": number, "e": "AQAB"}, "EC": {"crv": "P-256", "x": number, "y": "AQAB"}}[kind]
+    return json.dumps({"keys": [{"kty": kind, **key}]}).encode()
 
 
 ATTRIBUTES: Mapping[str, Callable[[int, int], bytes]] = MappingProxyType(

@@ -26,7 +26,11 @@ MAX_PEM_BYTES = 1 << 20  # a CA bundle of the whole web is a quarter of this; Ku
 CERTIFICATE = "CERTIFICATE"
 CERTIFICATE_REQUEST = "CERTIFICATE REQUEST"
 
-_BEGIN = re.compile(rb"^-----BEGIN ([A-Z0-9](?:[A-Z0-9 ]{0,62}[A-Z0-9])?)-----[ \t]*\r?$", re.MULTILINE)
+_LABEL = rb"([A-Z0-9](?:[A-Z0-9 ]{0,62}[A-Z0-9])?)"
+_BEGIN, _END = (
+    re.compile(rb"^-----" + word + b" " + _LABEL + rb"-----[ \t]*\r?$", re.MULTILINE) for word in (b"BEGIN", b"END")
+)
+"""One pattern for all labels: 1 MiB holds 17 000 labels, and Python compiles a pattern in 40 µs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ def blocks(data: bytes, limit: int = MAX_PEM_BYTES, label: str = "") -> Iterator
     data = data.removeprefix(codecs.BOM_UTF8)  # an invisible character would hide the first block
     position, line = 0, 1
     while begin := _BEGIN.search(data, position):
-        end = re.compile(rb"^-----END " + begin[1] + rb"-----[ \t]*\r?$", re.MULTILINE).search(data, begin.end())
+        end = next((one for one in _END.finditer(data, begin.end()) if one[1] == begin[1]), None)
         found = begin[1].decode("ascii")
         if end is None:
             raise PemError(f"the PEM block {found} has no end line")

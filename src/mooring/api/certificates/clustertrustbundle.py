@@ -22,9 +22,11 @@ from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_er
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Field, Message, Obj, Scalar
 from mooring.errors import FieldError, invalid, too_long
-from mooring.pki.errors import CertificateUnreadableError, PemError
+from mooring.pki.errors import CertificateTooLargeError, CertificateUnreadableError, PemError
 from mooring.pki.pem import CERTIFICATE, MAX_PEM_BYTES, blocks
+from mooring.pki.x509.bundles import element_budget
 from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.encoding.der import ElementBudget
 
 GROUP = "certificates.k8s.io"
 PLURAL = "clustertrustbundles"
@@ -126,18 +128,23 @@ def _bundle_errors(text: str) -> list[FieldError]:
 
 def _entries(data: bytes) -> Iterator[tuple[bytes, str]]:
     """Yield the DER and the problem of each block. A block that cannot be decoded ends the list."""
+    budget = element_budget(data.count(b"-----BEGIN "))
     try:
         for block in blocks(data):
-            problem = _problem(block.der) if block.label == CERTIFICATE else f"has bad block type: {block.label}"
+            problem = (
+                _problem(block.der, budget) if block.label == CERTIFICATE else f"has bad block type: {block.label}"
+            )
             yield block.der, problem
     except PemError as error:
         headers = "carries headers" in str(error)
         yield b"", "has PEM block headers" if headers else f"cannot be decoded: {error}"
 
 
-def _problem(der: bytes) -> str:
+def _problem(der: bytes, budget: ElementBudget) -> str:
     try:
-        constraints = Certificate(der).extensions.basic_constraints
+        constraints = Certificate(der, budget).extensions.basic_constraints
+    except CertificateTooLargeError as error:
+        return f"cannot be read: {error}"
     except CertificateUnreadableError:
         return "does not parse as X.509"
     return "" if constraints is not None and constraints.ca else "does not have the CA bit set"

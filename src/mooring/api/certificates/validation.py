@@ -18,7 +18,7 @@ import binascii
 from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of, indexes_of_type
 from mooring.api.meta.signers import signer_name_errors
 from mooring.apimachinery.schema import Obj
-from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from mooring.errors import MAX_FIELD_ERRORS, FieldError, duplicate, forbidden, invalid, not_supported, required
 from mooring.pki.errors import PkiError, RequestError
 from mooring.pki.x509.bundles import NO_CERTIFICATE, certificates
 from mooring.pki.x509.requests import parse_request
@@ -29,6 +29,8 @@ _PERMANENT = (APPROVED, DENIED, FAILED)
 _STATUSES = ("False", "True", "Unknown")
 _PATH = "status.conditions"
 MIN_SECONDS = 600
+MAX_QUOTED_REQUEST = 4096
+"""Characters of a request that an error quotes, twice in a response: one for an RSA key of 8192 bits has as many."""
 
 _KNOWN_USAGES = frozenset(USAGES)
 _SORTED_USAGES = tuple(sorted(USAGES))
@@ -43,6 +45,8 @@ def spec_errors(spec: Obj) -> list[FieldError]:
         errors.append(required("spec.usages"))
     seen: set[str] = set()
     for index, usage in enumerate(usages):
+        if len(errors) > MAX_FIELD_ERRORS:
+            break
         if usage not in _KNOWN_USAGES:
             errors.append(not_supported(f"spec.usages[{index}]", usage, _SORTED_USAGES))
         if usage in seen:
@@ -72,6 +76,8 @@ def _request_errors(request: str | None) -> list[FieldError]:
         parse_request(decoded)
     except (RequestError, binascii.Error) as error:
         quoted = request if not request or _is_public(decoded) else "<certificate request>"
+        if quoted and len(quoted) > MAX_QUOTED_REQUEST:
+            quoted = quoted[:MAX_QUOTED_REQUEST] + "..."
         return [invalid("spec.request", quoted, str(error))]
     return []
 

@@ -23,7 +23,7 @@ from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL
 from mooring.controllers.certificates.requeststate import REQUESTS, is_issued
 from mooring.pki.errors import PkiError
-from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.bundles import first_certificate
 
 DONE_AFTER = timedelta(hours=1)
 """Long enough for the requester to fetch the certificate."""
@@ -79,7 +79,7 @@ def _certificate_end(csr: Obj) -> Iterator[datetime]:
     if not is_issued(csr):
         return
     try:
-        first, *_ = certificates(base64.b64decode(csr["status"]["certificate"]))
+        first = first_certificate(base64.b64decode(csr["status"]["certificate"]))
     except (PkiError, ValueError):  # ValueError: no base64
         return
     yield first.not_valid_after_utc

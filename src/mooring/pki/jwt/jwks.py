@@ -26,10 +26,12 @@ from joserfc.jwk import ECKey, RSAKey
 from mooring import base64url
 from mooring.pki.errors import KeyRefusedError
 from mooring.pki.jwt.keyset import EC_ALGORITHMS, KeySet, VerificationKey, algorithm_of, jwk_of, key_id
-from mooring.pki.keys import PublicKey, accepted_public_key
+from mooring.pki.keys import MAX_RSA_BITS, PublicKey, accepted_public_key
 
 MAX_KEYS = 128
 """Keys of one document. The largest public providers publish about thirty."""
+MAX_NUMBER = MAX_RSA_BITS // 4
+"""Characters of a number of a key in base64url, half more than the largest modulus has: 256 KiB of one number took 27 ms."""
 MAX_EXPONENT_BITS = 32
 """Bits of an RSA exponent. Nearly every key has 65537; Go accepts no more bits than this, and each bit makes verifying slower."""
 _RSA_ALGORITHMS: tuple[str, ...] = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -67,7 +69,7 @@ def _verification_key(jwk: Any) -> VerificationKey | None:
             key: ECKey | RSAKey = _rsa_key(jwk["n"], jwk["e"])
             possible = _RSA_ALGORITHMS
         elif jwk.get("kty") == "EC":
-            key = ECKey.import_key({name: jwk[name] for name in _EC_MEMBERS})
+            key = ECKey.import_key({name: _short(jwk[name]) for name in _EC_MEMBERS})
             possible = (EC_ALGORITHMS[key.curve_name],)
         else:
             return None
@@ -77,8 +79,14 @@ def _verification_key(jwk: Any) -> VerificationKey | None:
     return VerificationKey(kid or None, algorithms, key) if algorithms else None
 
 
+def _short(number: str) -> str:
+    if len(number) > MAX_NUMBER:
+        raise KeyRefusedError(f"a number of more than {MAX_NUMBER} characters")
+    return number
+
+
 def _rsa_key(modulus: str, exponent: str) -> RSAKey:
-    n, e = (int.from_bytes(base64url.decode(text)) for text in (modulus, exponent))
+    n, e = (int.from_bytes(base64url.decode(_short(text))) for text in (modulus, exponent))
     if e.bit_length() > MAX_EXPONENT_BITS:
         raise KeyRefusedError(f"an exponent of more than {MAX_EXPONENT_BITS} bits")
     key = rsa.RSAPublicNumbers(e, n).public_key()

@@ -10,9 +10,13 @@ from collections.abc import Iterable, Sequence
 
 from mooring.pki.errors import CertificateUnreadableError, PemError
 from mooring.pki.pem import CERTIFICATE, Block, blocks, encode
-from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.certificate import MAX_ELEMENTS, Certificate
+from mooring.pki.x509.encoding.der import ElementBudget
 
 MAX_CERTIFICATES = 1024  # each certificate of a bundle is kept in memory and tried as an issuer
+MAX_BUNDLE_ELEMENTS = 100 * MAX_CERTIFICATES
+"""Elements of all certificates of a text. A usual CA has 60. 1 MiB of certificates with `MAX_ELEMENTS` each has four times as many,
+which took 0.6 s."""
 NO_CERTIFICATE = "the text holds no CERTIFICATE PEM block"
 
 
@@ -34,21 +38,35 @@ def certificates_among(data: bytes) -> tuple[Certificate, ...]:
     return _certificates(tuple(blocks(data, label=CERTIFICATE)))
 
 
+def first_certificate(data: bytes) -> Certificate:
+    """Return the first certificate of a text that `certificates` has accepted; the others are not read again. Raises PkiError."""
+    block = next(blocks(data), None)
+    if block is None:
+        raise PemError(NO_CERTIFICATE)
+    return Certificate(block.der)
+
+
+def element_budget(count: int) -> ElementBudget:
+    """Return the budget of a text with so many certificates."""
+    return ElementBudget(min(count * MAX_ELEMENTS, MAX_BUNDLE_ELEMENTS))
+
+
 def _certificates(found: Sequence[Block]) -> tuple[Certificate, ...]:
     if not found:
         raise PemError(NO_CERTIFICATE)
     if len(found) > MAX_CERTIFICATES:
         raise PemError(f"the PEM text holds more than {MAX_CERTIFICATES} certificates")
-    return tuple(_certificate(block, number, len(found)) for number, block in enumerate(found, 1))
+    budget = element_budget(len(found))
+    return tuple(_certificate(block, number, len(found), budget) for number, block in enumerate(found, 1))
 
 
-def _certificate(block: Block, number: int, count: int) -> Certificate:
+def _certificate(block: Block, number: int, count: int, budget: ElementBudget) -> Certificate:
     try:
-        return Certificate(block.der)
+        return Certificate(block.der, budget)
     except CertificateUnreadableError as error:
         if count == 1:
             raise
-        raise CertificateUnreadableError(f"certificate {number} of {count}, in line {block.line}: {error}") from error
+        raise type(error)(f"certificate {number} of {count}, in line {block.line}: {error}") from error
 
 
 def certificates_pem(certs: Iterable[Certificate]) -> bytes:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from itertools import islice
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -21,7 +22,7 @@ from cryptography.x509.oid import ExtensionOID, ObjectIdentifier
 
 from mooring.pki.x509.canonicalnames import IPAddress
 from mooring.pki.x509.encoding import der, namesyntax
-from mooring.pki.x509.encoding.der import DerError
+from mooring.pki.x509.encoding.der import DerError, TooManyElementsError
 
 _LARGEST_NUMBER = 2**63 - 1
 """Go's limit of the length of a path."""
@@ -58,6 +59,8 @@ NAMES: Mapping[ObjectIdentifier, str] = MappingProxyType(
 _UNDERSTOOD = frozenset(NAMES) | {ExtensionOID.CRL_DISTRIBUTION_POINTS}
 _NEVER_CRITICAL = frozenset({ExtensionOID.SUBJECT_KEY_IDENTIFIER, ExtensionOID.AUTHORITY_KEY_IDENTIFIER})
 
+MAX_EXTENSIONS = 100
+"""Extensions of one certificate, request or CRL; a usual one has ten. OpenSSL reads them before, which takes longer."""
 DIRECTORY_NAME = 0xA4
 _EMAIL, _DNS, _URI, _IP = 0x81, 0x82, 0x86, 0x87
 _CONSTRAINTS: Mapping[int, Callable[[str], bool]] = MappingProxyType(
@@ -137,7 +140,10 @@ class Extensions:
         Raises DerError, whose text names the part that cannot be read.
         """
         try:
-            every = tuple(map(extension, holder.fields().next(der.SEQUENCE).fields()))
+            fields = holder.fields().next(der.SEQUENCE).fields()
+            every = tuple(map(extension, islice(fields, MAX_EXTENSIONS)))
+            if fields:
+                raise TooManyElementsError(f"more than {MAX_EXTENSIONS} extensions are not read")
         except DerError as error:
             raise type(error)(f"the extensions cannot be read: {error}") from error
         by_oid = {one.oid: one for one in every}

@@ -185,7 +185,7 @@ async def _issued_chain(context: RequestContext, issuing: NodeCertificates) -> b
         ) from None
     await context.confirm()  # the request waited for its decision, or met one of before
     refuse_unsettled(registry.views)
-    (leaf,) = bundles.certificates(found)[:1]
+    leaf = bundles.first_certificate(found)
     context.annotations[ISSUED_CREDENTIAL_ID] = f"X509SHA256={leaf.fingerprint}"
     return bundles.certificates_pem([leaf, *issuing.chain_for(signer)])
 
@@ -460,7 +460,7 @@ def _was_revoked(csr: Obj, node: str, views: Views, now: datetime, cas: Sequence
     text = (csr.get("status") or {}).get("certificate")
     if not text:
         return False
-    leaf = bundles.certificates(base64.b64decode(text))[0]
+    leaf = bundles.first_certificate(base64.b64decode(text))
     keys, number = key_identities(leaf), f"{leaf.serial_number:x}"
     issuers = ("", *(key_identities(ca)[0] for ca in cas))
     peer = RecordedPeer(
