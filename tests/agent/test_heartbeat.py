@@ -152,6 +152,49 @@ def test_it_beats_every_ten_seconds_and_refreshes_the_status_every_five_minutes(
     beating(scenario)
 
 
+def test_the_node_has_the_address_that_the_machine_has_now() -> None:
+    """Another machine may have the address of before, and its certificate is renewed for no one else."""
+    found = [MACHINE.address, "192.0.2.60", "192.0.2.60", "", "192.0.2.61"]
+    after = ["192.0.2.7", "192.0.2.60", "192.0.2.60", "192.0.2.60", "192.0.2.61"]
+    seen: list[str] = []
+
+    async def locate() -> str:
+        return found[min(len(seen), len(found) - 1)]
+
+    async def run() -> None:
+        clock = ManualClock()
+        cluster = Cluster(clock)
+        task = asyncio.create_task(Heartbeat(cast(ClusterClient, cluster), MACHINE, locate=locate).run())
+        for _ in found:
+            await settle()
+            (address,) = (
+                one["address"]
+                for one in cluster.objects["nodes", "m1"]["status"]["addresses"]
+                if one["type"] == "InternalIP"
+            )
+            seen.append(address)
+            await clock.advance(10)
+        assert cluster.calls.count("patch nodes/status") == 2, "nothing is written while the address stays"
+        task.cancel()
+
+    asyncio.run(run())
+    assert seen == after
+
+
+@pytest.mark.parametrize(("chosen", "follows"), [("", True), ("192.0.2.9", False)])
+def test_an_address_that_was_chosen_stays(tmp_path: Path, chosen: str, follows: bool) -> None:
+    way = ServerWay("", "https://127.0.0.1:6443")
+    member = Member("m1", (way,), NodeState(tmp_path), NodeOptions(address=chosen))
+
+    async def run() -> None:
+        assert await member.address() == "127.0.0.1"
+        beat = heartbeat(member, cast(ClusterClient, Cluster(ManualClock())))
+        assert beat is not None
+        assert (beat._locate is not None) is follows
+
+    asyncio.run(run())
+
+
 def test_a_lease_or_node_that_was_deleted_is_made_again() -> None:
     async def scenario(clock: ManualClock, cluster: Cluster, heartbeat: Heartbeat) -> None:
         del cluster.objects["leases", "m1"]

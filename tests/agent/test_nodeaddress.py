@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 
 from mooring.agent.node import address_towards
+from mooring.client.sourceaddress import source_address
 from mooring.trust.kubeconfig.model import Cluster
 
 ELSEWHERE = "192.0.2.1"
@@ -34,6 +36,23 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_that_towards_the_server() -> None:
     assert address_towards(Cluster("", "https://127.0.0.1:6443")) == "127.0.0.1"
     assert address_towards(Cluster("", "https://server.invalid:6443")) == ""
+
+
+def test_it_is_no_temporary_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Source: RFC 8981; IPV6_ADDR_PREFERENCES and IPV6_PREFER_SRC_PUBLIC of linux/in6.h (RFC 5014)."""
+    options: list[tuple[int, int, int]] = []
+
+    class Recorded(socket.socket):
+        def setsockopt(self, *given: Any) -> None:
+            options.append(given)
+            super().setsockopt(*given)
+
+        def connect(self, address: Any) -> None:
+            assert options, "the option counts when the address is chosen"
+
+    monkeypatch.setattr(socket, "socket", Recorded)
+    source_address("::1", 443)
+    assert options == [(socket.IPPROTO_IPV6, 72, 2)]
 
 
 def test_behind_a_proxy_that_alone_knows_the_server_it_is_that_towards_the_proxy(

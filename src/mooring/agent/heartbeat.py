@@ -2,8 +2,9 @@
 
 Rules kept here (kubelet's node lease controller and `nodeStatusReportFrequency`):
 * The Lease has the name of the node, is renewed every 10 s, lasts 40 s, and is owned by the Node, so that it is deleted with it.
-* The Node's status is refreshed every 5 minutes. A Lease that was deleted alone is created again. A Node that was deleted ends the
-  heartbeat, unless a deleted Node is to be registered again; its Lease is deleted with it, so that this is known within 10 s.
+* The Node's status is refreshed every 5 minutes, and within 10 s after the address of the machine has changed, as by a kubelet
+  without `--node-ip`. A Lease that was deleted alone is created again. A Node that was deleted ends the heartbeat, unless a deleted
+  Node is to be registered again; its Lease is deleted with it, so that this is known within 10 s.
 * 401 for 20 s ends the heartbeat: the certificate is not accepted any more.
 * After a silence longer than the Lease, by the wall clock because a suspended machine has no other, the status is refreshed first:
   the control plane may have set it to Unknown.
@@ -16,7 +17,7 @@ Rules kept here (kubelet's node lease controller and `nodeStatusReportFrequency`
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import NoReturn
@@ -54,8 +55,11 @@ class Heartbeat:
         known_uid: Callable[[], str] = lambda: "",
         on_registered: Callable[[str], None] = lambda uid: None,
         chosen: Callable[[node.Machine], node.Machine] = lambda machine: machine,
+        locate: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
-        """`known_uid` returns the uid of the Node that this machine registered, `on_registered` is called with it.
+        """`locate` returns the address of this machine now, "" while it has none; None for one that was chosen.
+
+        `known_uid` returns the uid of the Node that this machine registered, `on_registered` is called with it.
 
         `chosen` returns the machine with what was chosen for its Node since the heartbeat began.
         """
@@ -65,6 +69,7 @@ class Heartbeat:
         self._known_uid = known_uid
         self._on_registered = on_registered
         self._chosen = chosen
+        self._locate = locate
         self._refused_since: float | None = None
         self._lease: Obj | None = None
         self._node: Obj | None = None
@@ -78,6 +83,7 @@ class Heartbeat:
         kept = False
         while True:
             try:
+                await self._follow_address()
                 due = clock.monotonic() - self._refreshed >= STATUS_SECONDS
                 if due or self._node is None or clock.now() - self._renewed > SILENCE:
                     await self.refresh()
@@ -102,6 +108,14 @@ class Heartbeat:
                 log.info("heartbeat is back")
                 kept, pause = False, FIRST_PAUSE
             await clock.sleep(RENEW_SECONDS)
+
+    async def _follow_address(self) -> None:
+        """Have the Node refreshed when this machine has another address. One that it does not have may be another machine's."""
+        address = "" if self._locate is None else await self._locate()
+        if address and address != self._machine.address:
+            log.info("the address of this machine is %s now, and was %s", address, self._machine.address or "not known")
+            self._machine = replace(self._machine, address=address)
+            self._refreshed = -STATUS_SECONDS
 
     async def refresh(self) -> None:
         """Update the Node, or create it. Raises NodeKeptError, ApiError, PeerError."""

@@ -8,6 +8,7 @@ Rules kept here:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -132,6 +133,10 @@ class Member:
             given_taints=options.taints,
         )
 
+    async def address(self) -> str:
+        """Return the address of this machine towards the server now; "" while there is none."""
+        return await asyncio.to_thread(node.address_towards, self.clusters[0])
+
     def chosen(self, machine: node.Machine) -> node.Machine:
         """Return the machine with the addresses that a join beside this process may have chosen for its Node."""
         if not (found := self.files.record.read().node_ip):
@@ -187,6 +192,7 @@ def heartbeat(member: Member, client: ClusterClient) -> Heartbeat | None:
         known_uid=member.known_uid,
         on_registered=member.remember_node,
         chosen=member.chosen,
+        locate=None if member.options.address else member.address,
     )
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +29,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import STRATEGIC, ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.http.connection import proxies_for
+from mooring.client.sourceaddress import source_address
 from mooring.clock import rfc3339
 from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, NotFoundError
 from mooring.trust.httpsurl import dialled_host
@@ -121,26 +121,15 @@ def address_towards(cluster: Cluster) -> str:
     It is that towards the proxy where the server has a name that the proxy alone resolves. A proxy of this machine tells nothing.
     """
     parts = urlsplit(cluster.server)
-    if address := _source_address(dialled_host(parts), parts.port or HTTPS_PORT):
+    if address := source_address(dialled_host(parts), parts.port or HTTPS_PORT):
         return address
     try:
         proxy = proxies_for(cluster)(cluster.server)
     except ConfigError:
         return ""
     by = urlsplit(proxy.url) if proxy is not None else None
-    found = _source_address(by.hostname or "", by.port or HTTPS_PORT) if by is not None else ""
+    found = source_address(by.hostname or "", by.port or HTTPS_PORT) if by is not None else ""
     return "" if found and ip_address(found).is_loopback else found
-
-
-def _source_address(host: str, port: int) -> str:
-    """Return the source address towards a host. Connecting a datagram socket sends nothing."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except (OSError, UnicodeError):
-        return ""
 
 
 def node_object(machine: Machine, now: datetime) -> Obj:

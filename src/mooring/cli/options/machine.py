@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import socket
-from contextlib import suppress
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
 from mooring.client.files import home
+from mooring.client.sourceaddress import source_address
 from mooring.errors import ArgumentError
 from mooring.listensockets import ListenError, bound_port, close_all, listen
 from mooring.settings.addresses import DEFAULT_PORT
 
-_DOCUMENTATION_ADDRESSES = (("192.0.2.1", socket.AF_INET), ("2001:db8::1", socket.AF_INET6))
+_DOCUMENTATION_ADDRESSES = ("192.0.2.1", "2001:db8::1")
 """Addresses for documentation (RFC 5737, RFC 3849). The kernel chooses a route for them, and no packet is sent."""
-
-_IPV6_ADDR_PREFERENCES = 72
-_IPV6_PREFER_SRC_PUBLIC = 2
-"""Constants of linux/in6.h (RFC 5014); the module socket does not have them."""
+_DISCARD = 9
+"""Port of the discard protocol."""
 
 
 def default_data_dir() -> str:
@@ -51,16 +48,11 @@ def detected_addresses() -> tuple[str, ...]:
     An IPv6 address that is temporary (RFC 8981) or link-local is not one that others reach later.
     """
     found = []
-    for address, family in _DOCUMENTATION_ADDRESSES:
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as probe:
-                if family == socket.AF_INET6:
-                    with suppress(OSError):  # not Linux
-                        probe.setsockopt(socket.IPPROTO_IPV6, _IPV6_ADDR_PREFERENCES, _IPV6_PREFER_SRC_PUBLIC)
-                probe.connect((address, 9))
-                source = ipaddress.ip_address(probe.getsockname()[0])
-        except OSError:
+    for address in _DOCUMENTATION_ADDRESSES:
+        text = source_address(address, _DISCARD)
+        if not text:
             continue  # no route
+        source = ipaddress.ip_address(text)
         is_link_local = source.version == 6 and source.is_link_local
         # the kernel chooses ::1 before the interface has an address that it may use
         if not is_link_local and not source.is_loopback:
