@@ -57,6 +57,60 @@ def test_a_machine_that_is_unknown_is_one_line(
     assert (done.code, len(done.err.splitlines()), said in done.err) == (1, 1, True)
 
 
+def test_a_stolen_machine_is_revoked_in_one_command(
+    live_server: LiveServer, mooring: CommandLine, tmp_path: Path
+) -> None:
+    joined(live_server, "stolen", tmp_path / "root")
+    mooring.done("token", "create", "bound1.0123456789abcdef", "--node-name", "stolen", *of(live_server))
+    mooring.done("token", "create", "bound2.0123456789abcdef", "--node-name", "stol*", *of(live_server))
+    mooring.done("token", "create", "bound3.0123456789abcdef", "--node-name", "other", *of(live_server))
+    (known,) = json.loads(mooring.done("certs", "list", "--node", "stolen", "-o", "json", *of(live_server)))["items"]
+    dry = json.loads(mooring.done("node", "revoke", "stolen", "--dry-run", "-o", "json", *of(live_server)))
+    assert dry["dryRun"] is True
+    assert mooring.done("node", "list", "-o", "name", *of(live_server)).count("node/stolen\n") == 1
+    done = mooring("node", "revoke", "node/stolen", "--message", "from the van", *of(live_server))
+    assert done.code == 0
+    revocation, key = "certificaterevocation.mooring.dev", known["publicKey"].removeprefix("sha256:")
+    assert done.out.splitlines() == [
+        "token bound1 deleted",
+        f"{revocation}/node-stolen revoked",
+        f"{revocation}/key-{key} revoked",
+        "node/stolen deleted",
+    ]
+    assert [one["name"] for one in dry["done"]] == [line.rpartition(" ")[0] for line in done.out.splitlines()]
+    assert done.err.count("mooring token delete bound2") == 1
+    assert "spec.nodeName=stolen" in done.err
+    assert "bound3" not in done.all
+    (after,) = json.loads(mooring.done("certs", "list", "--node", "stolen", "-o", "json", *of(live_server)))["items"]
+    assert after["state"] == "revoked"
+    tokens = mooring.done("token", "list", "-o", "name", *of(live_server)).split()
+    assert [one for one in tokens if one.startswith("bound")] == ["bound2", "bound3"]
+    again = mooring("node", "revoke", "stolen", "-o", "json", *of(live_server))
+    assert again.code == 0, "it may be repeated"
+    assert [one["done"] for one in json.loads(again.out)["done"]] == ["revoked", "unchanged"]
+    mooring.done("token", "delete", "bound2", "bound3", *of(live_server))
+
+
+def test_a_revocation_that_was_interrupted_is_repeated(
+    live_server: LiveServer, mooring: CommandLine, tmp_path: Path
+) -> None:
+    joined(live_server, "halfway", tmp_path / "root")
+    mooring.done("certs", "revoke", "--node", "halfway", *of(live_server))
+    done = mooring.done("node", "revoke", "halfway", "-o", "name", *of(live_server)).split()
+    assert done[-1] == "node/halfway"
+    assert len(done) == 3
+
+
+def test_a_revocation_of_an_unknown_machine_does_nothing(live_server: LiveServer, mooring: CommandLine) -> None:
+    refused = mooring("node", "revoke", "nowhere", *of(live_server))
+    assert (refused.code, refused.out) == (1, "")
+    assert 'the cluster knows no machine "nowhere"' in refused.err
+    assert "--force" in refused.err
+    forced = mooring("node", "revoke", "nowhere", "--force", *of(live_server))
+    assert (forced.code, forced.out) == (0, "certificaterevocation.mooring.dev/node-nowhere revoked\n")
+    assert 'warning: the cluster knows no machine "nowhere"' in forced.err
+
+
 def node(**changes: Any) -> Obj:
     return {"metadata": {"name": "one", "uid": "u1", **changes}}
 

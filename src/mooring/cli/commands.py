@@ -88,6 +88,7 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "node list": CommandEntry("mooring.cli.node.list:list_nodes", "List the machines of a cluster."),
         "node show": CommandEntry("mooring.cli.node.show:show", "Show what a cluster knows of a machine."),
         "node delete": CommandEntry("mooring.cli.node.delete:delete", "Delete Nodes, and end their memberships."),
+        "node revoke": CommandEntry("mooring.cli.node.revoke:revoke", "End all that a stolen machine can do."),
         "csr list": CommandEntry("mooring.cli.csr.list:list_requests", "List certificate signing requests."),
         "csr show": CommandEntry("mooring.cli.csr.show:show", "Show the details of certificate signing requests."),
         "csr review": CommandEntry("mooring.cli.csr.review:review", "Decide waiting requests one after the other."),

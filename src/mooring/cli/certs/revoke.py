@@ -181,7 +181,7 @@ def revoke(
     async def work(client: ClusterClient) -> Written:
         await _refuse_ca(client, subject)
         if not force:
-            await _refuse_unenforced(client)
+            await refuse_unenforced(client)
             await refuse_own(chosen.selected, subject, chosen.clock)
         problem = "" if leaf is not None else await unknown(client, subject)
         if problem and not force:
@@ -225,7 +225,7 @@ async def _refuse_ca(client: ClusterClient, subject: dict[str, str]) -> None:
             )
 
 
-async def _refuse_unenforced(client: ClusterClient) -> None:
+async def refuse_unenforced(client: ClusterClient) -> None:
     """Raise ConfigError when the server does not read the denylist."""
     if unenforced := await inventory.unenforced(client):
         raise ConfigError(

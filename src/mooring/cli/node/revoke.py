@@ -1,0 +1,215 @@
+"""`mooring node revoke`: end all that a stolen machine can do in a cluster, in one command.
+
+Rules kept here:
+* The tokens and authorizations of its name alone end first, so that it gets no other certificate. Then the node and each of its
+  keys go on the denylist, and at the end its Node is deleted.
+* The records are read again until no new key appears: a certificate may be issued while the command runs.
+* Each step may be repeated, so that a run that was interrupted is repeated as it is.
+* The denylist is written by the functions of `mooring certs revoke`, with its refusals: an unknown name, the caller's own
+  certificate, and a server that does not read the denylist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import click
+
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring import authorizedmachine, nodeidentity
+from mooring.api.mooring.membership import NODES
+from mooring.apimachinery.schema import Obj
+from mooring.cli.certs import inventory
+from mooring.cli.certs.inventory import QUALIFIED
+from mooring.cli.certs.revoke import Revocation, refuse_own, refuse_unenforced, unknown, write
+from mooring.cli.cluster import ChosenCluster, ending_options
+from mooring.cli.machine.authorize import QUALIFIED as QUALIFIED_MACHINE
+from mooring.cli.options.client import SHOWN, output_option
+from mooring.cli.options.flags import NODE
+from mooring.cli.printing import output as printed
+from mooring.cli.printing.output import echo
+from mooring.cli.valuecompletion import complete_node
+from mooring.client.cluster import ClusterClient
+from mooring.errors import ConfigError, NotFoundError
+from mooring.identity import NODE_PREFIX
+from mooring.trust.bootstraptoken.restrictions import read_restrictions
+from mooring.trust.bootstraptoken.token import TokenError
+from mooring.trust.bootstraptoken.tokensecret import NAME_PREFIX, NAMESPACE
+
+_REASON = "keyCompromise"
+MAX_PASSES = 10
+"""Readings of the records while certificates are issued. A revoked key cannot renew: two are enough unless the machine is slow."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Objects that were written or deleted, each with what was done, and what is left to do."""
+
+    done: list[tuple[str, str]] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    warning: str = ""
+
+
+@click.command("revoke")
+@click.argument("name", type=NODE, shell_complete=complete_node)
+@click.option("--message", default="", help="The reason in one sentence, for other administrators.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Revoke even a machine that the cluster does not know, or whose certificate this command uses; record entries on a "
+    "server that does not read them.",
+)
+@click.option("--dry-run", is_flag=True, help="Let the server check the entries, and change nothing.")
+@output_option(*SHOWN)
+@ending_options
+def revoke(name: str, message: str, force: bool, dry_run: bool, output: str, chosen: ChosenCluster) -> None:
+    """End all that a stolen machine can do: its certificates, keys, Node, and the tokens that are bound to its name.
+
+    The command may be repeated, also after it was interrupted. It says what is left to do: a thief may have read what the machine
+    could read.
+    """
+    name = name.removeprefix(NODE_PREFIX)
+    outcome = Outcome()
+
+    async def work(client: ClusterClient) -> None:
+        subject = {"nodeName": name}
+        if not force:
+            await refuse_unenforced(client)
+            await refuse_own(chosen.selected, subject, chosen.clock)
+        if problem := await chosen.retry(lambda: unknown(client, subject)):
+            if not force:
+                raise ConfigError(f"{problem}. See mooring node list --all; to revoke it all the same, add --force")
+            echo(f"warning: {problem}.", err=True)
+        await _Revoking(client, name, message, dry_run, chosen, outcome).run()
+
+    try:
+        chosen.run(work)
+    finally:
+        _print(outcome, name, output, dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Revoking:
+    client: ClusterClient
+    name: str
+    message: str
+    dry_run: bool
+    chosen: ChosenCluster
+    outcome: Outcome
+
+    async def run(self) -> None:
+        """Take every step. Raises ApiError, PeerError, ConfigError."""
+        await self._delete_tokens()
+        await self._delete_machines()
+        await self._revoke({"nodeName": self.name})
+        revoked: set[str] = set()
+        for _ in range(MAX_PASSES):
+            known = await self.chosen.retry(lambda: inventory.fetch(self.client))
+            new = _keys(known, self.name) - revoked
+            if not new:
+                break
+            for key in sorted(new):
+                await self._revoke({"publicKey": key})
+            revoked |= new
+        else:
+            raise ConfigError("new certificates appear as fast as they are revoked; run this again")
+        if not known.is_lineage_read:
+            self.outcome.left.append(
+                "You may not read LineageRecords: keys of serving certificates, and keys that were replaced, are not revoked."
+            )
+        await self._delete(NODES, self.name, f"node/{self.name}")
+        for identity in known.identities:
+            if identity["metadata"]["name"] == self.name and (token := spec_of(identity).get("token")):
+                self.outcome.left.append(
+                    f"The machine joined with the token {token}: if it may still have it, run mooring token impact {token}."
+                )
+
+    async def _delete_tokens(self) -> None:
+        """Delete the tokens for this name alone. Those for more names are left, and named."""
+        secrets = await self._listed("secrets", NAMESPACE)
+        if secrets is None:
+            self.outcome.left.append(f"You may not read tokens: delete those that are bound to {self.name}.")
+        for secret in secrets or ():
+            token = secret["metadata"]["name"].removeprefix(NAME_PREFIX)
+            if token == secret["metadata"]["name"]:
+                continue
+            try:
+                bound = read_restrictions(secret)
+            except TokenError:
+                continue  # it lets in no machine
+            if bound.node_name == self.name:
+                await self._delete("secrets", secret["metadata"]["name"], f"token {token}", NAMESPACE)
+            elif bound.node_name and bound.allows_name(self.name):
+                self.outcome.left.append(
+                    f"The token {token} is for machines called {bound.node_name}: if the machine may have it, run mooring token "
+                    f"delete {token}."
+                )
+
+    async def _delete_machines(self) -> None:
+        for machine in await self._listed(authorizedmachine.PLURAL) or ():
+            if spec_of(machine).get("nodeName") == self.name:
+                name = machine["metadata"]["name"]
+                await self._delete(authorizedmachine.PLURAL, name, f"{QUALIFIED_MACHINE}/{name}")
+
+    async def _listed(self, plural: str, namespace: str = "") -> Sequence[Obj] | None:
+        return await self.chosen.retry(lambda: inventory.readable_objects(self.client, plural, namespace))
+
+    async def _revoke(self, subject: dict[str, str]) -> None:
+        revocation = Revocation(subject=subject, reason=_REASON, message=self.message, dry_run=self.dry_run)
+        written = await self.chosen.retry(lambda: write(self.client, revocation, self.chosen.clock))
+        self.outcome.warning = written.warning
+        self.outcome.done.append((f"{QUALIFIED}/{revocation.name}", written.done))
+
+    async def _delete(self, plural: str, name: str, shown: str, namespace: str = "") -> None:
+        """Delete an object. One that is gone already is fine."""
+        call = self.client.get if self.dry_run else self.client.delete
+        try:
+            await self.chosen.retry(partial(call, plural, name, namespace))
+        except NotFoundError:
+            return
+        self.outcome.done.append((shown, "deleted"))
+
+
+def _keys(known: inventory.Inventory, name: str) -> set[str]:
+    """Return the public keys of the certificates of a machine: clients, users that machines share, and its HTTPS port."""
+    keys = {
+        key.get("publicKey", "")
+        for identity in known.identities
+        if identity["metadata"]["name"] == name
+        for key in (*nodeidentity.keys_of(identity), *nodeidentity.companions_of(identity))
+    }
+    keys |= {
+        entry.get("publicKey", "")
+        for entry in known.issued.values()
+        if entry.get("node") == name
+        or (
+            inventory.kind_of(entry) == inventory.SERVING and entry.get("subject", "").removeprefix(NODE_PREFIX) == name
+        )
+    }
+    return keys - {""}
+
+
+def _left(name: str) -> Sequence[str]:
+    """Return what no command knows: what the machine could read."""
+    return (
+        f"Replace the Secrets and ServiceAccount tokens of its Pods: kubectl get pods -A --field-selector spec.nodeName={name}",
+        "Replace other credentials that were on its disk: kubeconfigs of people (mooring certs revoke --certificate), SSH keys, "
+        "passwords. If it was a server of the cluster, replace the CA: mooring ca rollover start --compromised",
+    )
+
+
+def _print(outcome: Outcome, name: str, form: str, *, dry_run: bool) -> None:
+    if outcome.warning:
+        echo(f"warning: {outcome.warning}.", err=True)
+    left = [*outcome.left, *_left(name)] if outcome.done else []
+    if form in ("json", "yaml"):
+        done = [{"name": shown, "done": what} for shown, what in outcome.done]
+        document = {"kind": "NodeRevocation", "nodeName": name, "dryRun": dry_run, "done": done, "left": left}
+        printed.print_document(document, form)
+        return
+    for shown, what in outcome.done:
+        echo(shown if form == "name" else f"{shown} {what}{' (server dry run)' if dry_run else ''}")
+    if left:
+        echo("Left to do:", *(f"  {line}" for line in left), err=True)
