@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.duration import format_duration, parse_duration
+from mooring.duration import format_duration, parse_duration, parse_long_duration
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,29 @@ def test_what_is_no_duration_is_refused_in_go_words(text: str, message: str) -> 
     with pytest.raises(ValueError) as caught:
         parse_duration(text)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7d", timedelta(days=7)),
+        ("1w", timedelta(weeks=1)),
+        ("1w2d3h", timedelta(days=9, hours=3)),
+        ("0.5d", timedelta(hours=12)),
+        ("-1d", timedelta(days=-1)),
+        ("24h0m0s", timedelta(days=1)),
+        ("0", timedelta()),
+    ],
+)
+def test_settings_and_flags_have_days_and_weeks(text: str, expected: timedelta) -> None:
+    assert parse_long_duration(text) == expected
+    assert parse_duration(format_duration(expected)) == expected, "output is Go's"
+
+
+@pytest.mark.parametrize("text", ["1 d", "d", "1D", "1W", "106752d", "15251w", "1y", "7"])
+def test_what_has_no_long_unit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^time: "):
+        parse_long_duration(text)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ Rules kept here:
 * Reading accepts what Go's `time.ParseDuration` accepts: an optional sign, then one or more numbers with an optional
   fraction, each with a unit (ns, us, µs, ms, s, m, h); a bare `0` is the only number without a unit. Anything else is a
   ValueError in Go's words.
+* Settings and flags take `d` (24 hours) and `w` (7 days), too (`parse_long_duration`): ends of tokens are days away.
+  Values of Kubernetes' own formats and of the protocol do not.
 * The range is Go's (63 bits of nanoseconds, about 292 years); the resolution is Python's: what is below a microsecond is
   dropped.
 * Writing gives what Go's `Duration.String` gives, so reading what was written returns the same duration.
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 
 _MICRO = 1_000
@@ -30,6 +33,7 @@ _UNITS = {
     "m": 60 * _SECOND,
     "h": 3600 * _SECOND,
 }
+_LONG_UNITS = _UNITS | {"d": 24 * 3600 * _SECOND, "w": 7 * 24 * 3600 * _SECOND}
 _LONGEST = 2**63 - 1
 """Nanoseconds that fit Go's int64."""
 MAX_DURATION = 256
@@ -42,6 +46,15 @@ _term = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)").match
 
 def parse_duration(text: str) -> timedelta:
     """The duration `text` says; ValueError in Go's words when it says none."""
+    return _parse(text, _UNITS)
+
+
+def parse_long_duration(text: str) -> timedelta:
+    """Return the duration in a text of a person, which may be written in days and weeks as well. Raises ValueError."""
+    return _parse(text, _LONG_UNITS)
+
+
+def _parse(text: str, units: Mapping[str, int]) -> timedelta:
     quoted = json.dumps(text, ensure_ascii=False)
     invalid = f"time: invalid duration {quoted}"
     sign = -1 if text[:1] == "-" else 1
@@ -59,9 +72,9 @@ def parse_duration(text: str) -> timedelta:
             raise ValueError(invalid)
         if not unit:
             raise ValueError(f"time: missing unit in duration {quoted}")
-        if unit not in _UNITS:
+        if unit not in units:
             raise ValueError(f"time: unknown unit {json.dumps(unit, ensure_ascii=False)} in duration {quoted}")
-        scale = _UNITS[unit]
+        scale = units[unit]
         fraction = fraction[:_DIGITS]
         total += int(whole or "0") * scale + int(fraction or "0") * scale // 10 ** len(fraction)
         if total > _LONGEST:

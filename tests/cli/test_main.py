@@ -55,7 +55,7 @@ BAD_INPUT = {
     ),
     "a duration in no form": (
         ["token", "create", "--ttl", "1 day"],
-        "Invalid value for '--ttl': \"1 day\" is not a duration; write it like 24h, 1h30m or 90s",
+        "Invalid value for '--ttl': \"1 day\" is not a duration; write it like 7d, 24h, 1h30m or 90s",
     ),
     "a duration without a unit": (
         ["token", "create", "--ttl", "3600"],
@@ -63,7 +63,7 @@ BAD_INPUT = {
     ),
     "an empty duration": (
         ["token", "create", "--ttl="],
-        "Invalid value for '--ttl': it is empty; write a duration like 24h, 1h30m or 90s; the value of --ttl is empty",
+        "Invalid value for '--ttl': it is empty; write a duration like 7d, 24h, 1h30m or 90s; the value of --ttl is empty",
     ),
     "an empty token of a join": (
         ["join", "h:1", "--token", "", "--discovery-token-ca-cert-hash", PIN],

@@ -145,7 +145,7 @@ BAD_FILES = {
     ),
     "a malformed ttl": (
         HEAD + "bootstrapTokens: [{ttl: 1 day}]\n",
-        'f: bootstrapTokens[0].ttl: "1 day" is not a duration; write it like 24h, 1h30m or 90s',
+        'f: bootstrapTokens[0].ttl: "1 day" is not a duration; write it like 7d, 24h, 1h30m or 90s',
     ),
     "a ttl without a unit": (
         HEAD + 'bootstrapTokens: [{ttl: "3600"}]\n',

@@ -102,6 +102,7 @@ def test_a_secret_is_not_printed() -> None:
         (NUMBER, 5, 5),
         (NUMBER, 0.5, 0.5),
         (DURATION, "1m30s", timedelta(seconds=90)),
+        (DURATION, "1w2d", timedelta(days=9)),
         (DURATION, 0, timedelta(0)),
         (TEXTS, "a,b", ("a,b",)),
         (COMMA_SEPARATED, ["a", "b"], ("a", "b")),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from mooring.duration import parse_duration
+from mooring.duration import parse_long_duration
 from mooring.errors import ConfigError
 
 LEAST_INTERVAL = timedelta(minutes=1)
@@ -107,7 +107,7 @@ def _parse(text: str) -> Schedule:
 
 def _interval(text: str) -> timedelta:
     try:
-        interval = parse_duration(text.strip())
+        interval = parse_long_duration(text.strip())
     except ValueError:
         raise ValueError("give a duration after @every, such as @every 6h") from None
     if interval < LEAST_INTERVAL:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-from mooring.duration import parse_duration
+from mooring.duration import parse_long_duration
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def duration_from_file(value: Any) -> timedelta:
     """Return the duration of a text; a bare 0 is accepted, too. Raises ValueError."""
     try:
         if isinstance(value, str) or (_is_number(value) and value == 0):
-            return parse_duration(str(value))
+            return parse_long_duration(str(value))
     except ValueError:
         pass
     if _is_number(value) or (isinstance(value, str) and value.isdecimal()):
@@ -127,7 +127,7 @@ PORT: ValueType[int] = ValueType("integer", _port_from_file)
 OPTIONAL_PORT: ValueType[int | None] = ValueType("integer", _port_from_file)
 NUMBER: ValueType[float] = ValueType("number", _number_from_file)
 DURATION: ValueType[timedelta] = ValueType("duration", duration_from_file)
-"""A duration as Go writes it: `24h0m0s`, `90s`."""
+"""A duration as Go writes it (`24h0m0s`, `90s`), or with days and weeks (`7d`, `1w`)."""
 OPTIONAL_DURATION: ValueType[timedelta | None] = ValueType("duration", duration_from_file)
 TEXTS: ValueType[tuple[str, ...]] = ValueType("list of texts", _texts_from_file, tuple)
 """A flag that may be repeated; each value is one item, which may hold a comma."""

@@ -110,8 +110,8 @@ SPEC = Message(
             "knownSerialNumbers",
             9,
             ListOf(Scalar.STRING),
-            "Serial numbers of the certificates that the entry of a key or node revokes, as far as the server knew them at the "
-            "write. The CRL lists them. Set by the server.",
+            "Serial numbers of the certificates that the entry of a key or node ends, as far as the server knew them at "
+            "the write. The CRL lists them. Set by the server.",
         ),
     ),
     "What is revoked, why, and for how long the entry is needed.",

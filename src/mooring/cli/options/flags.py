@@ -1,6 +1,6 @@
 """Types and helpers of flags that several commands share.
 
-Durations are written as Go writes them (`24h0m0s`, `90s`).
+Durations are written as Go writes them (`24h0m0s`, `90s`), and may have days and weeks (`7d`, `1w`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from mooring.duration import parse_duration
+from mooring.duration import parse_long_duration
 from mooring.errors import ConfigError
 
 Command = Callable[..., Any]
@@ -47,7 +47,7 @@ def not_empty(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 
 
 class GoDuration(click.ParamType[timedelta]):
-    """`24h`, `1h30m`, `90s`, `0`."""
+    """`7d`, `24h`, `1h30m`, `90s`, `0`."""
 
     name = "duration"
 
@@ -59,7 +59,7 @@ class GoDuration(click.ParamType[timedelta]):
         except (ValueError, OverflowError):
             self.fail(self.problem(value), param, ctx)
 
-    forms = "24h, 1h30m or 90s"
+    forms = "7d, 24h, 1h30m or 90s"
 
     def problem(self, text: str) -> str:
         """Return why a text is not a duration, with what to write."""
@@ -75,11 +75,11 @@ class GoDuration(click.ParamType[timedelta]):
 
     def parse(self, text: str) -> timedelta:
         """Return the duration. Raises ValueError."""
-        return parse_duration(text)
+        return parse_long_duration(text)
 
 
 class DaysDuration(GoDuration):
-    """`30d`, `1d12h`, and what GoDuration takes: for ends of certificates, which are days away. Not negative."""
+    """Durations that GoDuration takes, but no negative ones; the examples have days, for ends of certificates."""
 
     forms = "30d, 36h or 90m"
 
@@ -87,11 +87,7 @@ class DaysDuration(GoDuration):
         return f"{number}d, {number}h or {number}m"
 
     def parse(self, text: str) -> timedelta:
-        match = _DAYS.fullmatch(text)
-        if match is None:
-            found = parse_duration(text)
-        else:
-            found = timedelta(days=int(match[1])) + (parse_duration(match[2]) if match[2] else timedelta())
+        found = super().parse(text)
         if found < timedelta(0):
             raise ValueError("negative")
         return found
@@ -140,7 +136,6 @@ REVOCATION = ObjectName(
 )
 TOKEN = ObjectName("secret", "secrets", prefix="bootstrap-token-")
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_DAYS = re.compile(r"([0-9]{1,6})d(.*)")
 DURATION, DAYS = GoDuration(), DaysDuration()
 
 

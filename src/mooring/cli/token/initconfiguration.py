@@ -15,7 +15,7 @@ from typing import Any
 from mooring.apimachinery.codec.fieldreader import FieldReader
 from mooring.apimachinery.codec.yaml import decode_yaml, decoded
 from mooring.cli.options.flags import DURATION
-from mooring.duration import parse_duration
+from mooring.duration import parse_long_duration
 from mooring.errors import ConfigError, MooringError
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, TokenError, generate_token, parse_token
 from mooring.trust.bootstraptoken.tokensecret import DEFAULT_TTL, TokenRecord, new_record, parse_expiration
@@ -72,6 +72,6 @@ def _record(entry: Any, where: str, now: datetime) -> TokenRecord:
 
 def _ttl(text: str, where: str) -> timedelta:
     try:
-        return parse_duration(text)
+        return parse_long_duration(text)
     except ValueError:
         raise ConfigError(f"{where}.ttl: {DURATION.problem(text)}") from None

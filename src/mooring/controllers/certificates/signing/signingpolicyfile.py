@@ -16,7 +16,7 @@ from typing import TypeVar
 from mooring.apimachinery.codec.fieldreader import FieldReader
 from mooring.apimachinery.codec.yaml import YamlError, read_yaml
 from mooring.controllers.certificates.signing.signingpolicy import RSA, Patterns, SigningPolicy, SigningRule
-from mooring.duration import parse_duration
+from mooring.duration import parse_long_duration
 from mooring.errors import ConfigError
 from mooring.pki.keys import ALGORITHMS, MAX_RSA_BITS, MIN_RSA_BITS
 from mooring.pki.x509.profiles import MIN_TTL
@@ -214,7 +214,7 @@ def _trust_domain(signer: FieldReader, name: str) -> str:
 
 def _lifetime(fields: FieldReader) -> timedelta:
     try:
-        lifetime = parse_duration(fields.text("maxLifetime"))
+        lifetime = parse_long_duration(fields.text("maxLifetime"))
     except ValueError:
         lifetime = timedelta(0)
     if lifetime < MIN_TTL:
