@@ -403,3 +403,15 @@ def test_names_that_the_list_prints_are_approved_and_shown(live_server: LiveServ
     wrong = csr("csr", "show", f"node/{name}")
     assert (wrong.code, wrong.out) == (2, "")
     assert f'"node/{name}" names a node; give NAME or {QUALIFIED}/NAME' in wrong.err
+
+
+@pytest.mark.parametrize("out", ["missing/joe.conf", "file/joe.conf"])
+def test_a_kubeconfig_that_cannot_be_written_requests_no_certificate(
+    live_server: LiveServer, csr: CommandLine, tmp_path: Path, out: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    user = f"joe-{secrets.token_hex(4)}"
+    refused = csr("kubeconfig", "user", user, "--out", str(tmp_path / out))
+    assert (refused.code, refused.out) == (1, "")
+    assert f"{tmp_path / out} cannot be written" in refused.err
+    assert user not in csr.done("csr", "list", "-o", "wide")

@@ -44,7 +44,7 @@ MAX_PASSES = 10
 
 
 @dataclass(slots=True)
-class Outcome:
+class RevokedMachine:
     """Objects that were written or deleted, each with what was done, and what is left to do."""
 
     done: list[tuple[str, str]] = field(default_factory=list)
@@ -71,7 +71,7 @@ def revoke(name: str, message: str, force: bool, dry_run: bool, output: str, cho
     could read.
     """
     name = name.removeprefix(NODE_PREFIX)
-    outcome = Outcome()
+    revoked_machine = RevokedMachine()
 
     async def work(client: ClusterClient) -> None:
         subject = {"nodeName": name}
@@ -82,12 +82,12 @@ def revoke(name: str, message: str, force: bool, dry_run: bool, output: str, cho
             if not force:
                 raise ConfigError(f"{problem}. See mooring node list --all; to revoke it all the same, add --force")
             echo(f"warning: {problem}.", err=True)
-        await _Revoking(client, name, message, dry_run, chosen, outcome).run()
+        await _Revoking(client, name, message, dry_run, chosen, revoked_machine).run()
 
     try:
         chosen.run(work)
     finally:
-        _print(outcome, name, output, dry_run=dry_run)
+        _print(revoked_machine, name, output, dry_run=dry_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class _Revoking:
     message: str
     dry_run: bool
     chosen: ChosenCluster
-    outcome: Outcome
+    revoked_machine: RevokedMachine
 
     async def run(self) -> None:
         """Take every step. Raises ApiError, PeerError, ConfigError."""
@@ -116,13 +116,13 @@ class _Revoking:
         else:
             raise ConfigError("new certificates appear as fast as they are revoked; run this again")
         if not known.is_lineage_read:
-            self.outcome.left.append(
+            self.revoked_machine.left.append(
                 "You may not read LineageRecords: keys of serving certificates, and keys that were replaced, are not revoked."
             )
         await self._delete(NODES, self.name, f"node/{self.name}")
         for identity in known.identities:
             if identity["metadata"]["name"] == self.name and (token := spec_of(identity).get("token")):
-                self.outcome.left.append(
+                self.revoked_machine.left.append(
                     f"The machine joined with the token {token}: if it may still have it, run mooring token impact {token}."
                 )
 
@@ -130,7 +130,7 @@ class _Revoking:
         """Delete the tokens for this name alone. Those for more names are left, and named."""
         secrets = await self._listed("secrets", NAMESPACE)
         if secrets is None:
-            self.outcome.left.append(f"You may not read tokens: delete those that are bound to {self.name}.")
+            self.revoked_machine.left.append(f"You may not read tokens: delete those that are bound to {self.name}.")
         for secret in secrets or ():
             token = secret["metadata"]["name"].removeprefix(NAME_PREFIX)
             if token == secret["metadata"]["name"]:
@@ -142,7 +142,7 @@ class _Revoking:
             if bound.node_name == self.name:
                 await self._delete("secrets", secret["metadata"]["name"], f"token {token}", NAMESPACE)
             elif bound.node_name and bound.allows_name(self.name):
-                self.outcome.left.append(
+                self.revoked_machine.left.append(
                     f"The token {token} is for machines called {bound.node_name}: if the machine may have it, run mooring token "
                     f"delete {token}."
                 )
@@ -159,8 +159,8 @@ class _Revoking:
     async def _revoke(self, subject: dict[str, str]) -> None:
         revocation = Revocation(subject=subject, reason=_REASON, message=self.message, dry_run=self.dry_run)
         written = await self.chosen.retry(lambda: write(self.client, revocation, self.chosen.clock))
-        self.outcome.warning = written.warning
-        self.outcome.done.append((f"{QUALIFIED}/{revocation.name}", written.done))
+        self.revoked_machine.warning = written.warning
+        self.revoked_machine.done.append((f"{QUALIFIED}/{revocation.name}", written.done))
 
     async def _delete(self, plural: str, name: str, shown: str, namespace: str = "") -> None:
         """Delete an object. One that is gone already is fine."""
@@ -169,7 +169,7 @@ class _Revoking:
             await self.chosen.retry(partial(call, plural, name, namespace))
         except NotFoundError:
             return
-        self.outcome.done.append((shown, "deleted"))
+        self.revoked_machine.done.append((shown, "deleted"))
 
 
 def _keys(known: inventory.Inventory, name: str) -> set[str]:
@@ -200,16 +200,16 @@ def _left(name: str) -> Sequence[str]:
     )
 
 
-def _print(outcome: Outcome, name: str, form: str, *, dry_run: bool) -> None:
-    if outcome.warning:
-        echo(f"warning: {outcome.warning}.", err=True)
-    left = [*outcome.left, *_left(name)] if outcome.done else []
+def _print(revoked_machine: RevokedMachine, name: str, form: str, *, dry_run: bool) -> None:
+    if revoked_machine.warning:
+        echo(f"warning: {revoked_machine.warning}.", err=True)
+    left = [*revoked_machine.left, *_left(name)] if revoked_machine.done else []
     if form in ("json", "yaml"):
-        done = [{"name": shown, "done": what} for shown, what in outcome.done]
+        done = [{"name": shown, "done": what} for shown, what in revoked_machine.done]
         document = {"kind": "NodeRevocation", "nodeName": name, "dryRun": dry_run, "done": done, "left": left}
         printed.print_document(document, form)
         return
-    for shown, what in outcome.done:
+    for shown, what in revoked_machine.done:
         echo(shown if form == "name" else f"{shown} {what}{' (server dry run)' if dry_run else ''}")
     if left:
         echo("Left to do:", *(f"  {line}" for line in left), err=True)
