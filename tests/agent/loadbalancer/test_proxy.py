@@ -348,6 +348,68 @@ def test_a_server_that_hangs_is_left_when_its_client_gives_up(tmp_path: Path) ->
     asyncio.run(run())
 
 
+def read_although_paused(transport: Any, descriptor: int, callback: Callable[..., None], *arguments: object) -> None:
+    """Start to read as CPython 3.11.2 does, also where the protocol has paused reading in `connection_made`."""
+    if not transport.is_closing():
+        transport._loop._add_reader(descriptor, callback, *arguments)
+
+
+def test_what_a_client_sends_before_its_server_is_connected_reaches_that_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncio.selector_events._SelectorTransport._add_reader", read_although_paused)
+
+    async def run() -> None:
+        async with setting(tmp_path) as to:
+            seed = await to.peer()
+            balancer = await to.balancer(seed)
+            connect, may_connect = balancer._connect_protocol, asyncio.Event()
+
+            async def connect_late(*arguments: Any) -> None:
+                await may_connect.wait()
+                await connect(*arguments)
+
+            monkeypatch.setattr(balancer, "_connect_protocol", connect_late)
+            client = await to.client(balancer)
+            client.writer.write(b"who\n")
+            await to.until(lambda: len(balancer.open_connections) == 1)
+            await settle()
+            may_connect.set()
+            assert (await client.reader.readline()).decode().strip() == seed.address
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("sent", "fails"),
+    [
+        pytest.param(b"", False, id="a TLS server waits for the ClientHello"),
+        pytest.param(b"who\n", True, id="a server that was asked has to answer"),
+    ],
+)
+def test_a_server_counts_as_silent_only_after_the_client_has_sent_something(
+    tmp_path: Path, sent: bytes, fails: bool
+) -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def run() -> None:
+        async with setting(tmp_path) as to:
+            seed, stage = await to.peer(hang), Dialogue.ASKED if sent else Dialogue.SILENT
+            balancer = await to.balancer(seed)
+            client = await to.client(balancer)
+            client.writer.write(sent)
+            await to.until(
+                lambda: [(one.dialogue, one.server) for one in balancer.open_connections] == [(stage, seed.address)]
+            )
+            to.clock.spend(SILENT_SECONDS)
+            client.writer.close()
+            await to.until(lambda: all(one.is_half_closed for one in balancer.open_connections))
+            assert (seed.address in balancer.servers.failed) is fails
+
+    asyncio.run(run())
+
+
 # ── what flows ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

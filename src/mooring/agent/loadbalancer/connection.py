@@ -97,6 +97,10 @@ class Connection:
         """Count the time from `now`."""
         self.opened = self._idle_since = now
 
+    def pause_client(self) -> None:
+        """Read nothing from the client until its server is connected."""
+        self._sides[0].transport.pause_reading()
+
     def joined(self, side: Side) -> None:
         """Take `side`, which is connected. The first one is the client's."""
         if self.dialogue is Dialogue.ENDED:
@@ -104,7 +108,6 @@ class Connection:
             return
         self._sides.append(side)
         if len(self._sides) == 1:
-            side.transport.pause_reading()
             self._on_accepted(self)
         else:
             self.server = side.server

@@ -256,6 +256,9 @@ class LoadBalancer:
             min(self._connections, key=lambda one: one.idle_since(now)).abort()
         connection.begin(now)
         self._connections[connection] = None
+        # asyncio starts to read after `connection_made`. CPython 3.11.2, which Debian 12 has, does so although reading was paused
+        # there, and what is read before the server is connected is lost. So the pause comes behind that start.
+        asyncio.get_running_loop().call_soon(connection.pause_client)
         self._spawn(self._connect(connection))
 
     def _report_full(self, now: float) -> None:
