@@ -60,9 +60,11 @@ def test_what_is_written_arrives_in_order_and_whole(pipe: Pipe) -> None:
 
 def test_a_reader_that_stalls_keeps_no_writer_and_learns_how_much_it_missed(pipe: Pipe) -> None:
     held = MAX_WAITING // len(LINE)
+    os.write(pipe.stream.fileno(), b"#" * SMALL)  # the pipe is full, so that nothing of the queue is written
     for _ in range(held + 7):
         pipe.stream.write(LINE)
     pipe.stream.drain(0)
+    assert pipe.read(SMALL) == "#" * SMALL
     assert pipe.read(held * len(LINE)) == LINE * held
     pipe.stream.drain(60)
     pipe.stream.write("later\n")
