@@ -34,11 +34,11 @@ from tests.support.ports import free_port
 MOORING = (sys.executable, "-m", "mooring")
 MACHINES = ("machine-1", "machine-2", "machine-3")
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
-PATIENCE = 20.0
+PATIENCE = 30.0
 SPACE = 16 << 20
 """Octets of the folder for temporary files: the files of the demo take a tenth of them."""
-LIFETIME = "40s"
-"""Lifetime of certificates, so that a renewal is seen: they are dated back by five minutes, and agents renew them at 90 %."""
+LIFETIME = "15s"
+"""Lifetime of certificates, so that a renewal is seen: an agent renews them after 10 to 14 s."""
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 

@@ -72,6 +72,21 @@ def test_a_reader_that_stalls_keeps_no_writer_and_learns_how_much_it_missed(pipe
     assert pipe.read(len(notice)) == notice
 
 
+def test_a_write_waits_for_the_thread_unless_the_reader_stalls(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queuedoutput, "WRITE_SECONDS", 60)
+    pipe.stream.write(LINE)
+    assert not pipe.stream._size, "it is out"
+    os.write(pipe.stream.fileno(), b"#" * (SMALL - len(LINE)))
+    monkeypatch.setattr(queuedoutput, "WRITE_SECONDS", 0)
+    pipe.stream.write(LINE)
+    monkeypatch.setattr(queuedoutput, "WRITE_SECONDS", 10_000)
+    pipe.stream.write(LINE)
+    assert pipe.read(SMALL + 2 * len(LINE)).endswith(LINE * 2)
+    pipe.stream.drain(60)
+    pipe.stream.write(LINE)
+    assert not pipe.stream._size, "a write waits again"
+
+
 def test_a_reader_that_is_gone_ends_no_writer(pipe: Pipe) -> None:
     reader = os.dup(pipe._reader)
     pipe.close()

@@ -1,8 +1,10 @@
 """Standard output and standard error of a program that serves: whoever reads them cannot stop it.
 
 Rules kept here:
-* A write puts text into a queue and returns. A thread writes it, so that a container's log driver, a terminal or a pager that does
-  not read, and a disk that hangs, stop this thread alone.
+* A write puts text into a queue, from which a thread writes it. A container's log driver, a terminal or a pager that does not read,
+  and a disk that hangs, stop this thread alone.
+* A write waits a moment for the thread, so that a line is out before what follows it, such as a response or the end of the process.
+  Once it has waited in vain, no write waits until the queue is empty again.
 * The queue is bounded. Text that finds no room is dropped and counted, and the next text that finds some is preceded by the count.
 * A text stays whole: each write of a caller is queued or dropped as one.
 * A reader that is gone loses what is written to it; the program goes on.
@@ -25,6 +27,8 @@ MAX_WAITING = 1 << 20
 """Bytes that wait: a minute of a flood of refusals, or a day of an ordinary server."""
 PIECE = 1 << 16
 """Bytes that are written at once."""
+WRITE_SECONDS = 0.05
+"""Time that a write waits for the thread: once in each stall, and as long as a request may hold the event loop."""
 DRAIN_SECONDS = 1.0
 """Time that the end of a program waits for a reader."""
 
@@ -43,6 +47,7 @@ class QueuedStream(io.TextIOBase):
         self._size = 0
         """Bytes that are not written yet, those that the thread holds included."""
         self._dropped = 0
+        self._is_stalled = False
         self._changed = threading.Condition()  # reentrant: a signal handler may write, too
         self._thread: threading.Thread | None = None
 
@@ -64,7 +69,7 @@ class QueuedStream(io.TextIOBase):
         return self._descriptor
 
     def write(self, text: str) -> int:
-        """Queue a text, or drop it. Never waits, and raises for no reader."""
+        """Write a text, queue it, or drop it. Waits WRITE_SECONDS at most, and raises for no reader."""
         data = text.encode(self.encoding, "backslashreplace")
         with self._changed:
             if self._size + len(data) > MAX_WAITING:
@@ -81,6 +86,8 @@ class QueuedStream(io.TextIOBase):
                 self._thread = threading.Thread(target=self._run, name="output", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
+            if not self._is_stalled:
+                self._is_stalled = not self._changed.wait_for(lambda: not self._size, WRITE_SECONDS)
         return len(text)
 
     def drain(self, seconds: float) -> None:
@@ -99,6 +106,7 @@ class QueuedStream(io.TextIOBase):
             self._write(data)
             with self._changed:
                 self._size -= len(data)
+                self._is_stalled = self._is_stalled and self._size > 0
                 self._changed.notify_all()
 
     def _write(self, data: bytes) -> None:
