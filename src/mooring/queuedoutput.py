@@ -1,4 +1,4 @@
-"""Standard output and standard error of a program that serves: whoever reads them cannot stop it.
+"""Standard output and standard error of a program that serves, which no reader can stop.
 
 Rules kept here:
 * A write puts text into a queue, from which a thread writes it. A container's log driver, a terminal or a pager that does not read,

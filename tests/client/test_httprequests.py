@@ -8,10 +8,11 @@ import socket
 import threading
 import zlib
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
 from ipaddress import ip_address
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from cryptography import x509
@@ -111,6 +112,21 @@ def test_an_answer_that_is_compressed_is_read_within_the_limit(
     else:
         assert isinstance(answer, HttpFailure)
         assert answered in (answer.kind, answer.message) or answered in answer.message
+
+
+def test_a_bomb_is_unpacked_in_pieces_of_which_no_more_is_made_than_is_read() -> None:
+    class Received:
+        status_code, headers = 200, {"content-encoding": "gzip"}
+
+        async def aiter_raw(self) -> AsyncGenerator[bytes]:
+            yield gzip.compress(LONG)
+
+    async def first_pieces() -> list[int]:
+        stream = ResponseStream(cast(Any, Received()))
+        async with aclosing(stream.chunks()) as chunks:
+            return [len(await anext(chunks)) for _ in range(3)]
+
+    assert asyncio.run(first_pieces()) == [PIECE, PIECE, PIECE]
 
 
 @pytest.mark.parametrize(
