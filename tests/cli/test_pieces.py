@@ -33,6 +33,7 @@ from mooring.cli.token import list as tokenlist
 from mooring.cli.token.initconfiguration import token_records
 from mooring.client.login import loginfiles
 from mooring.client.serverversion import NotMooringError
+from mooring.client.sourceaddress import detected_addresses
 from mooring.clock import SystemClock
 from mooring.errors import (
     ConfigError,
@@ -456,7 +457,7 @@ def test_a_machine_without_a_route_has_its_own_address(monkeypatch: pytest.Monke
         raise OSError
 
     monkeypatch.setattr(socket.socket, "connect", unreachable)
-    assert machine.detected_addresses() == ()
+    assert detected_addresses() == ()
 
 
 def test_a_free_port_can_be_bound() -> None:

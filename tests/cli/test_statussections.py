@@ -235,3 +235,24 @@ def test_the_answer_of_another_program_is_no_report(answer: Obj) -> None:
 )
 def test_sizes(size: int, text: str) -> None:
     assert sections.size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("lost", "line"),
+    [
+        (None, "https://192.0.2.1:6443: cp1, 0.1.0, 1 worker, serving certificate ends in 9d"),
+        ([], "https://192.0.2.1:6443: cp1, 0.1.0, 1 worker, serving certificate ends in 9d"),
+        (
+            ["192.0.2.1"],
+            "https://192.0.2.1:6443: cp1, 0.1.0, 1 worker, serving certificate ends in 9d; its machine lost 192.0.2.1: restart it",
+        ),
+    ],
+    ids=["an older server", "none", "one"],
+)
+def test_a_server_whose_machine_lost_an_address_is_named(lost: list[str] | None, line: str) -> None:
+    end = {"name": "serving-certificate", "notAfter": rfc3339(NOW + timedelta(days=9))}
+    report = {"server": "cp1", "version": "0.1.0", "workers": 1, "addresses": [], "certificates": [end]}
+    if lost is not None:
+        report["lostAddresses"] = lost
+    found = sections.server("https://192.0.2.1:6443", report, "")
+    assert sections.server_lines({"servers": [found]}, NOW) == [line]

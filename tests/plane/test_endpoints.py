@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
 import stat
 import tarfile
@@ -15,11 +17,12 @@ from mooring.errors import ConfigError
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.names import alternative_names
 from mooring.plane.configuration import server_config
-from mooring.plane.endpoints import FILE, MAX_KEPT, given_before, published, with_published
+from mooring.plane.endpoints import FILE, LOOK_SECONDS, MAX_KEPT, LostAddresses, given_before, published, with_published
 from mooring.plane.keys.keystore import prepare
 from mooring.settings.addresses import Endpoint
 from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
+from tests.support.manualclock import ManualClock
 
 MADE = Path(__file__).parents[1] / "vectors/datadirectories/3d16da1.tar.xz"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -265,3 +268,44 @@ def test_a_wildcard_that_an_earlier_version_published_is_dropped(tmp_path: Path,
     assert start(tmp_path) == ("a.example:443",)
     (tmp_path / FILE).write_text(f"{published_then}\n")
     assert start(tmp_path) == (f"{OWN}:6443", "a.example:443")
+
+
+@pytest.mark.parametrize(
+    ("settings", "watched", "advice"),
+    [
+        ({}, (OWN,), "Restart the server:"),
+        ({"control_plane_endpoint": (OWN,)}, (OWN,), "Restart the server with another --control-plane-endpoint:"),
+        ({"control_plane_endpoint": ("api.example.com",)}, (OWN,), "with another --control-plane-endpoint:"),
+        ({"control_plane_endpoint": ("203.0.113.1",), "advertise_address": "203.0.113.1"}, (), ""),
+    ],
+    ids=["detected", "given", "a name, and the address of the Service", "those of a load balancer"],
+)
+def test_a_running_server_says_that_its_machine_lost_a_published_address(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, Any], watched: tuple[str, ...], advice: str
+) -> None:
+    local, clock = {OWN}, ManualClock()
+    lost = LostAddresses(
+        server_config(data_dir=str(tmp_path), detected_addresses=(OWN,), **settings),
+        is_local=lambda host: host in local,
+    )
+
+    async def scenario() -> None:
+        task = asyncio.ensure_future(lost.run(clock, lambda: sorted(local)))
+        for now in ({OWN}, {OTHER}, {OTHER}, {OWN}):
+            local.clear()
+            local.update(now)
+            await clock.advance(LOOK_SECONDS)
+            assert lost.find() == [host for host in watched if host not in now]
+        task.cancel()
+
+    with caplog.at_level(logging.INFO, "mooring.plane"):
+        asyncio.run(scenario())
+    if not watched:
+        assert caplog.messages == []
+        return
+    gone, back = caplog.messages
+    assert gone.startswith(
+        f"this machine does not have {OWN} any more, which this server publishes; its address is {OTHER} now. "
+    )
+    assert advice in gone
+    assert back == f"this machine has {OWN} again"

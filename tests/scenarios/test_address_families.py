@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mooring.cli.options.machine import detected_addresses
 from mooring.client.files import read_limited
+from mooring.client.sourceaddress import detected_addresses
 from mooring.listensockets import is_of_this_machine
 from mooring.plane.endpoints import published
 from mooring.settings.addresses import parse_endpoint

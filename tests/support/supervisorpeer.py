@@ -76,6 +76,8 @@ class SupervisorPeer:
     deleted_nodes: set[str] = field(default_factory=set)
     apiservers: list[str] = field(default_factory=list)
     lifetime: timedelta = timedelta(days=365)
+    names_addresses: bool = True
+    """False: serving certificates have no address."""
     passed: Callable[[], timedelta] = timedelta
     """Time by which certificates end later; they begin in the past, because TLS here reads the real time."""
     asked: list[Asked] = field(default_factory=list)
@@ -148,7 +150,9 @@ class SupervisorPeer:
             self.deleted_nodes.discard(asked.node_name)
         default = (asked.node_name, ()) if serves else (f"system:node:{asked.node_name}", ("system:nodes",))
         common_name, groups = SUBJECTS.get(asked.path, default)
-        addresses = [ip_address(one) for one in asked.node_ip.split(",") if one] if serves else []
+        addresses = (
+            [ip_address(one) for one in asked.node_ip.split(",") if one] if serves and self.names_addresses else []
+        )
         issued = self._signed(accepted_public_key(request.public_key()), common_name, groups, addresses, serves=serves)
         self.issued.append(issued)
         return 200, Pair(issued, self.ca.key).certificate_pem + self.ca.certificate_pem

@@ -180,8 +180,13 @@ async def register(
         summary.append(f"{name} is registered {'and Ready' if machine.ready else _NOT_READY}")
 
 
-def heartbeat(member: Member, client: ClusterClient) -> Heartbeat | None:
-    """Return the heartbeat of a member; None, with a line in the log, when another program has its Node."""
+def heartbeat(
+    member: Member, client: ClusterClient, locate: Callable[[], Awaitable[str]] | None = None
+) -> Heartbeat | None:
+    """Return the heartbeat of a member; None, with a line in the log, when another program has its Node.
+
+    `locate` returns the address of the machine now, where servers may have changed since the join.
+    """
     if member.options.register_node == registration.NONE:
         log.info("no heartbeat: --register-node=none leaves Node and Lease to another program")
         return None
@@ -192,7 +197,7 @@ def heartbeat(member: Member, client: ClusterClient) -> Heartbeat | None:
         known_uid=member.known_uid,
         on_registered=member.remember_node,
         chosen=member.chosen,
-        locate=None if member.options.address else member.address,
+        locate=None if member.options.address else locate or member.address,
     )
 
 

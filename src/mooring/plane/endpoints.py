@@ -10,6 +10,8 @@ Rules kept here (docs/operate.md#the-address-of-the-control-plane):
 * An address that means another machine everywhere, such as 0.0.0.0, is not kept.
 * A port that the system chose is used once, and is not kept.
 * A directory of an earlier version has no such file. There, several addresses and those of other machines count as given.
+* A published address that the machine loses while the server runs is in the log and in the report of the server: it may be another
+  machine's. A restart publishes the others.
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from mooring.client.files import read_limited, write_atomic
+from mooring.client.sourceaddress import detected_addresses
+from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError, StorageError
 from mooring.listensockets import is_of_this_machine
 from mooring.plane.configuration import ServerConfig
@@ -32,6 +37,8 @@ from mooring.trust.kubeconfig.text import parse_kubeconfig
 log = logging.getLogger("mooring.plane")
 
 FILE = "control-plane-endpoint"
+LOOK_SECONDS = 60.0
+"""Seconds between two looks at the addresses of this machine."""
 MAX_KEPT = 8
 """Addresses of earlier starts that are published: a machine that gets another address every day must not collect them all."""
 
@@ -163,6 +170,37 @@ def record(config: ServerConfig, data_dir: Path) -> None:
         f"{before[0]} stays published behind it, until --withdraw-endpoint {before[0]} removes it" if kept
         else f"{before[0]} is published no more",
     )  # fmt: skip
+
+
+class LostAddresses:
+    """IP addresses that a server publishes, and that its machine had at the start and does not have any more."""
+
+    def __init__(self, config: ServerConfig, is_local: Callable[[str], bool] = is_of_this_machine) -> None:
+        hosts = dict.fromkeys((*(endpoint.host for endpoint in config.endpoints), config.advertise_address))
+        self._is_local = is_local
+        self._own = [host for host in hosts if parse_address(host) is not None and is_local(host)]
+        self._are_given = bool(config[NetworkSettings].control_plane_endpoint)
+
+    def find(self) -> list[str]:
+        """Return the addresses that are lost now."""
+        return [host for host in self._own if not self._is_local(host)]
+
+    async def run(self, clock: Clock, detect: Callable[[], Sequence[str]] = detected_addresses) -> NoReturn:
+        """Log each change until cancelled."""
+        before: list[str] = []
+        while True:
+            lost = self.find()
+            if lost and lost != before:
+                log.warning(
+                    "this machine does not have %s any more, which this server publishes; its address is %s now. Restart the "
+                    "server%s: its certificate and cluster-info then name the addresses of the machine",
+                    " and ".join(lost), " and ".join(detect()) or "not known",
+                    " with another --control-plane-endpoint" if self._are_given else "",
+                )  # fmt: skip
+            elif before and not lost:
+                log.info("this machine has %s again", " and ".join(before))
+            before = lost
+            await clock.sleep(LOOK_SECONDS)
 
 
 def _parsed(texts: Sequence[str], port: int = 443) -> list[Endpoint]:

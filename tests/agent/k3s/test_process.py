@@ -13,13 +13,14 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mooring.agent import leave, registration
+from mooring.agent import leave, node, registration
 from mooring.agent.k3s import process
 from mooring.agent.k3s.giventoken import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember
@@ -30,6 +31,7 @@ from mooring.agent.steps import JoinError
 from mooring.client.http.connection import ConnectionPool, ResponseStream
 from mooring.errors import ConfigError
 from mooring.pki.keys import public_key_fingerprint
+from mooring.pki.x509 import names
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.k3s import headers
@@ -198,6 +200,57 @@ def test_a_certificate_that_the_server_issued_and_rejects_is_explained(
         running.run(scenario)
     (warning, *_) = [one for one in caplog.messages if "has just issued" in one]
     assert "with: mooring auth explain " in warning
+
+
+def at_address(patched: pytest.MonkeyPatch, address: str) -> None:
+    patched.setattr(node, "address_towards", lambda cluster: address)
+
+
+@pytest.mark.parametrize("names_addresses", [True, False], ids=["a server that names them", "one that does not"])
+def test_the_serving_certificate_follows_the_address_of_the_machine(
+    peer: SupervisorPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names_addresses: bool
+) -> None:
+    at_address(monkeypatch, "192.0.2.50")
+    given = plan(peer, tmp_path)
+    running = Running(replace(given, settings=replace(given.settings, node_ip=())), peer)
+    peer.lifetime, peer.names_addresses = timedelta(days=1), names_addresses
+
+    def addresses() -> list[str]:
+        pair = running.files.pairs["serving-kubelet"].read_pair()
+        assert pair is not None
+        return list(map(str, names.alternative_names(pair.leaf.extensions).ips))
+
+    async def scenario() -> None:
+        assert addresses() == (["192.0.2.50"] if names_addresses else [])
+        before = running.keys
+        at_address(monkeypatch, "")
+        await running.clock.advance(MINUTE)
+        at_address(monkeypatch, "192.0.2.60")
+        asked = peer.posted(headers.SERVING_KUBELET)
+        await running.until(lambda: len(peer.posted(headers.SERVING_KUBELET)) > len(asked))
+        await running.until(lambda: running.keys["serving-kubelet"] != before["serving-kubelet"], step=0.0)
+        assert peer.posted(headers.SERVING_KUBELET)[-1].node_ip == "192.0.2.60"
+        assert addresses() == (["192.0.2.60"] if names_addresses else [])
+        requests = len(peer.issued)
+        for _ in range(5):
+            await running.clock.advance(MINUTE)
+            await running.traffic.quiet()
+        assert len(peer.issued) == requests, "an address that the server leaves out is requested once"
+        assert {**running.keys, "serving-kubelet": ""} == {**before, "serving-kubelet": ""}
+
+    running.run(scenario)
+
+
+def test_an_address_that_was_given_stays(peer: SupervisorPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Running(plan(peer, tmp_path), peer)
+    peer.lifetime = timedelta(days=1)
+    at_address(monkeypatch, "192.0.2.60")
+
+    async def scenario() -> None:
+        await running.until(lambda: running.clock.now() - peer.ca.now > timedelta(minutes=5))
+        assert [one.node_ip for one in peer.posted(headers.SERVING_KUBELET)] == ["192.0.2.7"]
+
+    running.run(scenario)
 
 
 def test_servers_that_the_cluster_names_are_learned_by_the_load_balancer(peer: SupervisorPeer, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ Steps (docs/protocol/k3s.md#join-of-an-agent; the names are those of `mooring.ag
    new keys.
 3. files: the CAs of the cluster.
 4. certificate: one request for each certificate that is missing or expired, in k3s's order, and for a serving certificate without
-   an external address. Each key is on disk before its request is sent, and each certificate before the next request.
+   an address of the node. Each key is on disk before its request is sent, and each certificate before the next request.
 5. files: the kubeconfigs, and the addresses of the API servers. The token is removed from the files that this program was told of.
 6. node: register the Node with the node's own certificate, as `mooring.agent.registration` decides.
 
@@ -115,6 +115,13 @@ class SupervisedMember(Member):
         ca_pem = self.trust.ca_pem
         clusters = tuple(Cluster("local", api_url(url, self.api_port), ca_pem, is_k3s=True) for url in urls)
         return replace(self, urls=urls, clusters=clusters)
+
+    async def relocated(self) -> SupervisedMember:
+        """Return the member with the address that this machine has now, unless its address was given."""
+        address = "" if self.options.address else await self.address()
+        if not address or address in self.identity.addresses:
+            return self
+        return replace(self, identity=replace(self.identity, addresses=(address,)))
 
     def supervisor(self, *, polling: Polling) -> SupervisorClient:
         """Return requests to the supervisors with the node's certificate."""
@@ -286,7 +293,7 @@ class _Join:
                 self._forget_others()  # bound to the expired certificate, which stays until there is another
         identity = self._identity(name, supervisor.urls[0])
         member = SupervisedMember(
-            name, (), self.files, self._options(identity), identity, (), not trusted.ca_pem, configuration.api_port
+            name, (), self.files, self._options(), identity, (), not trusted.ca_pem, configuration.api_port
         ).at(supervisor.urls)
         await self._certificates(supervisor, identity)
         with self.steps.step(steps.FILES) as summary:
@@ -402,12 +409,12 @@ class _Join:
         password, file = self.files.ensure_node_password(), str(self.files.node_password)
         return NodeIdentity(name, password, addresses, file, self.plan.settings.node_external_ip)
 
-    def _options(self, identity: NodeIdentity) -> NodeOptions:
+    def _options(self) -> NodeOptions:
         settings = self.plan.settings
-        first, *others = identity.addresses or ("",)
+        first, *others = settings.node_ip or ("",)
         more = (
             *internal_addresses(others),
-            *(("ExternalIP", address) for address in identity.external_addresses),
+            *(("ExternalIP", address) for address in settings.node_external_ip),
             *(("InternalDNS", name) for name in settings.node_internal_dns),
             *(("ExternalDNS", name) for name in settings.node_external_dns),
         )
@@ -421,14 +428,13 @@ class _Join:
         )
 
     async def _certificates(self, supervisor: SupervisorClient, identity: NodeIdentity) -> None:
-        given = (*self.plan.settings.node_ip, *identity.external_addresses)
         for wanted in WANTED:
             place = self.files.pair(wanted)
             pair, now = place.read_pair(), self.clock.now()
             if (
                 pair is not None
                 and is_usable(pair.leaf, wanted, identity.name, now)
-                and (not wanted.serves or has_addresses(pair.leaf, given))
+                and (not wanted.serves or has_addresses(pair.leaf, identity.all_addresses))
             ):
                 continue
             with self.steps.step(steps.CERTIFICATE) as summary:

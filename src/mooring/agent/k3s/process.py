@@ -8,6 +8,7 @@ Rules kept here:
 * A renewal goes through the supervisor (docs/protocol/k3s.md#renewals-of-an-agent) with a new key, which is on disk before it is
   used, and is authenticated by the certificate of the node. The pair in use stays until the next one is whole. After 401 the API
   server is asked whether the membership has ended. (k3s renews at a restart only.)
+* Node and serving certificate follow the address of the machine, unless it was given. (k3s reads it at a restart only.)
 * A certificate that expired obtains another, as for any member (`mooring.agent.comeback`).
 * After the end of a membership the machine sends nothing more. With a token file it waits until the file holds a token, and joins
   again; otherwise the process ends with an error.
@@ -45,7 +46,7 @@ from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.refresh import refresh_cluster
 from mooring.trust.httpsurl import url_of
 from mooring.trust.k3s.refusals import CredentialRefusedError
-from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, is_usable
+from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, has_addresses, is_usable
 
 log = logging.getLogger("mooring.agent")
 
@@ -202,10 +203,15 @@ class SupervisorRenewal(Renewal):
         self._wanted = wanted
         self._member = member
         self._pairs = member().files.pair(wanted)
+        self._requested_for: tuple[str, ...] | None = None
+        """Addresses that the last request named, of which a server may leave some out."""
         super().__init__(wanted.name, self._pairs, clock, on_renewed, draw)
 
     def satisfies(self, pair: Pair) -> bool:
-        return is_usable(pair.leaf, self._wanted, self._member().node_name, self._clock.now())
+        if not is_usable(pair.leaf, self._wanted, self._member().node_name, self._clock.now()):
+            return False
+        addresses = self._member().identity.all_addresses
+        return not self._wanted.serves or addresses == self._requested_for or has_addresses(pair.leaf, addresses)
 
     def check_usable(self) -> None:
         current = self._member().files.client.read_pair()
@@ -221,6 +227,7 @@ class SupervisorRenewal(Renewal):
     async def obtain(self) -> Pair:
         member = self._member()
         supervisor = member.supervisor(polling=ONCE)
+        self._requested_for = member.identity.all_addresses
         try:
             pair = await obtain(supervisor, member.files, self._wanted, member.identity, self._clock, ignore)
         except CredentialRefusedError:
@@ -270,7 +277,8 @@ class _Membership:
         files = watch_files(self._member.files, self._clock)
         tasks: list[Coroutine[Any, Any, Any]] = [files, self._hooks.run(), self._follow()]
         tasks += [one.run() for one in self._renewals]
-        if (beating := heartbeat(self._member, self._client)) is not None:
+        beating = heartbeat(self._member, self._client, lambda: self._member.address())
+        if beating is not None:
             tasks.append(beating.run())
         await run_all(*tasks)
 
@@ -287,6 +295,7 @@ class _Membership:
         await self._clock.sleep(FIRST_SECONDS)
         while True:
             try:
+                self._member = await self._member.relocated()
                 await self._follow_addresses()
                 if rounds % CA_ROUNDS == 0:
                     await self._follow_cas()

@@ -1,8 +1,7 @@
-"""Defaults of a server's settings that depend on this machine: data directory, addresses, and a free port."""
+"""Defaults of a server's settings that depend on this machine: data directory and a free port."""
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from pathlib import Path
 
@@ -10,15 +9,9 @@ import click
 from click.core import ParameterSource
 
 from mooring.client.files import home
-from mooring.client.sourceaddress import source_address
 from mooring.errors import ArgumentError
 from mooring.listensockets import ListenError, bound_port, close_all, listen
 from mooring.settings.addresses import DEFAULT_PORT
-
-_DOCUMENTATION_ADDRESSES = ("192.0.2.1", "2001:db8::1")
-"""Addresses for documentation (RFC 5737, RFC 3849). The kernel chooses a route for them, and no packet is sent."""
-_DISCARD = 9
-"""Port of the discard protocol."""
 
 
 def default_data_dir() -> str:
@@ -40,24 +33,6 @@ def data_directory(value: str) -> Path:
     if not value and context and context.get_parameter_source("data_dir") is ParameterSource.COMMANDLINE:
         raise ArgumentError("data-dir: the directory is not named; leave the flag out for the default")
     return Path(value or default_data_dir()).absolute()
-
-
-def detected_addresses() -> tuple[str, ...]:
-    """Return the addresses of the interfaces of the default routes, IPv4 first, as kubeadm orders them. Sends no packet.
-
-    An IPv6 address that is temporary (RFC 8981) or link-local is not one that others reach later.
-    """
-    found = []
-    for address in _DOCUMENTATION_ADDRESSES:
-        text = source_address(address, _DISCARD)
-        if not text:
-            continue  # no route
-        source = ipaddress.ip_address(text)
-        is_link_local = source.version == 6 and source.is_link_local
-        # the kernel chooses ::1 before the interface has an address that it may use
-        if not is_link_local and not source.is_loopback:
-            found.append(str(source))
-    return tuple(found)
 
 
 def free_port(address: str) -> int:

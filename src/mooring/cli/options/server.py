@@ -15,6 +15,7 @@ from mooring.cli.options import machine
 from mooring.cli.options.configfile import ConfigFile, config_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import Command
+from mooring.client.sourceaddress import detected_addresses
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, declared_settings, server_config
 from mooring.plane.endpoints import given_before, with_published
@@ -34,7 +35,7 @@ def server_configuration(*, config: ConfigFile | None = None, **values: Any) -> 
     Fills in the defaults that depend on this machine, and the settings that only a configuration file can hold.
     """
     data_dir = machine.data_directory(values["data_dir"])
-    detected = machine.detected_addresses()
+    detected = detected_addresses()
     bind_address = parse_bind_address(values["bind_address"], "bind-address")
     local = {*detected, values["advertise_address"], bind_address, "127.0.0.1", "::1"}
     found = server_config(

@@ -66,13 +66,13 @@ def _cluster_lines(found: Obj, now: datetime) -> Sequence[str]:
 
 async def _servers(gathering: Gathering) -> Obj:
     reports = await gathering.reports()
-    servers = [_server(one.address, one.report, one.problem) for one in reports]
+    servers = [server(one.address, one.report, one.problem) for one in reports]
     if not any("name" in one for one in servers) and len(servers) == 1:
         await gathering.report()  # raises
     return {"servers": servers}
 
 
-def _server(address: str, report: Obj | None, problem: str) -> Obj:
+def server(address: str, report: Obj | None, problem: str) -> Obj:
     if report is None:
         return {"address": address, "problem": problem}
     serving = _certificate(report, "serving-certificate")
@@ -82,6 +82,7 @@ def _server(address: str, report: Obj | None, problem: str) -> Obj:
         "version": report["version"],
         "workers": report["workers"],
         "publishedAddresses": report["addresses"],
+        "lostAddresses": report.get("lostAddresses", []),
         "servingCertificateEnds": serving.get("notAfter", ""),
     }
 
@@ -91,12 +92,13 @@ def _certificate(report: Obj, name: str) -> Obj:
     return found
 
 
-def _server_lines(found: Obj, now: datetime) -> Sequence[str]:
+def server_lines(found: Obj, now: datetime) -> Sequence[str]:
     return [
         f"{one['address']}: {one['problem']}"
         if "problem" in one
         else f"{one['address']}: {one['name']}, {one['version']}, {_count(one['workers'], 'worker')}, "
         f"serving certificate ends {until(one['servingCertificateEnds'], now)}"
+        + "".join(f"; its machine lost {lost}: restart it" for lost in one["lostAddresses"])
         for one in found["servers"]
     ]
 
@@ -422,7 +424,7 @@ SECTIONS: Mapping[str, Section] = MappingProxyType(
     {
         "cluster": Section("Cluster", _cluster, _cluster_lines),
         "health": Section("Health", _health, _health_lines),
-        "servers": Section("Servers", _servers, _server_lines),
+        "servers": Section("Servers", _servers, server_lines),
         "addresses": Section("Addresses", _addresses, _address_lines),
         "controllers": Section("Controllers", _leader, _leader_lines),
         "ca": Section("CA", _ca, _ca_lines),

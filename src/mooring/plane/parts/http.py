@@ -72,7 +72,13 @@ class Http:
         )
         """None unless the supervisor API of k3s is turned on."""
         sources = {**upkeep.expiry_watch.sources, **kubeconfigs(config)}
-        self.status = ServerStatus(config=config, parts=base.parts, sources=sources, snapshots=controllers.snapshots)
+        self.status = ServerStatus(
+            config=config,
+            parts=base.parts,
+            sources=sources,
+            snapshots=controllers.snapshots,
+            lost_addresses=upkeep.lost_addresses.find,
+        )
         self.pipeline = Pipeline(
             authenticators=authentication.authenticators,
             second_stage=authentication.second_stage,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class ServerStatus:
     sources: Mapping[str, ExpirySource]
     """Sources of certificates that end some day, by name."""
     snapshots: ScheduledSnapshots | None
+    lost_addresses: Callable[[], Sequence[str]]
 
     def report(self) -> Obj:
         """Return the report. Files are read."""
@@ -42,6 +43,7 @@ class ServerStatus:
             "dataDir": self.config.data_dir,
             "version": __version__,
             "addresses": [str(one) for one in self.config.endpoints],
+            "lostAddresses": list(self.lost_addresses()),
             "workers": self.config[WorkersSettings].workers,
             "certificates": [self._certificate(name, end) for name, (end, _) in ends.items() if end is not None],
             "unreadable": [

@@ -10,6 +10,7 @@ from mooring.controllers.certificates.names.nameevidence import serving_names_co
 from mooring.plane.background.encryptionlease import EncryptionLease
 from mooring.plane.background.expirywatch import ExpiryWatch
 from mooring.plane.background.revocationlist import RevocationListPublisher
+from mooring.plane.endpoints import LostAddresses
 from mooring.plane.parts.controllers import Controllers
 from mooring.plane.parts.expiring import expiring, server_label
 from mooring.plane.parts.foundation import Foundation
@@ -70,6 +71,7 @@ class Upkeep:
             base.process.is_gone,
         )
         self.revocation_list = RevocationListPublisher(registry, key_store.ca, key_store.pki, clock)
+        self.lost_addresses = LostAddresses(config)
         self.expiry_watch = ExpiryWatch(
             expiring(config, key_store.ca, trust.serving, trust.authentication, trust.signing),
             registry,

@@ -154,6 +154,7 @@ def _background_work(assembly: Assembly, clock: Clock) -> dict[str, Coroutine[An
         "open watches": http.open_watches.run(),
         "revocation list": upkeep.revocation_list.run(),
         "expiry watch": upkeep.expiry_watch.run(),
+        "lost addresses": upkeep.lost_addresses.run(clock),
         "encryption lease": upkeep.encryption_lease.run(),
         "trust publisher": upkeep.trust_publisher.run(),
         "controllers": controllers.elector.run(controllers.reconciler.run),

@@ -116,6 +116,10 @@ class NodeIdentity:
     password_file: str
     external_addresses: tuple[str, ...] = ()
 
+    @property
+    def all_addresses(self) -> tuple[str, ...]:
+        return (*self.addresses, *self.external_addresses)
+
 
 def establish_trust(urls: Sequence[str], ca_hash: str, polling: Polling = JOIN_POLLING) -> DiscoveryExchange[TrustedCa]:
     """Return the first server that passes, and its CAs. `ca_hash` is that of the token, or empty. Raises DiscoveryError."""
@@ -243,7 +247,7 @@ class SupervisorClient:
         headers: tuple[tuple[str, str], ...] = ()
         secret_headers: tuple[tuple[str, Secret], ...] = ()
         if wanted.names_node:
-            headers = ((NODE_NAME, node.name), (NODE_IP, ",".join((*node.addresses, *node.external_addresses))))
+            headers = ((NODE_NAME, node.name), (NODE_IP, ",".join(node.all_addresses)))
             secret_headers = ((NODE_PASSWORD, node.password),)
         request = HttpRequest(
             "", method="POST", url=wanted.path, headers=headers, body=request_der, secret_headers=secret_headers
