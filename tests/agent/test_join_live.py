@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mooring.agent import steps
 from mooring.agent.certificates import certificaterequest
@@ -34,6 +35,7 @@ from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
 from mooring.trust.k3s.token import format_token
 from mooring.trust.kubeconfig.model import ExecPlugin, Kubeconfig, KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
+from tests.support.commandline import process
 from tests.support.connectproxy import connect_proxy
 from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer, start_server
@@ -385,3 +387,29 @@ def test_a_machine_joins_and_stays_fresh_by_a_proxy_alone(tmp_path: Path, monkey
         finally:
             server.stop()
         assert set(proxy.targets) == {f"proxied.test:{port}"}
+
+
+def test_the_user_data_of_the_page_joins_a_machine_at_its_first_boot(live_server: LiveServer, tmp_path: Path) -> None:
+    """docs/join-a-machine.md#at-the-first-boot-by-cloud-init, without the service, which needs systemd."""
+    page = (Path(__file__).parents[2] / "docs/join-a-machine.md").read_text()
+    user_data = yaml.safe_load(page.partition("```yaml\n#cloud-config\n")[2].partition("```")[0])
+    (file,), (command,) = user_data["write_files"], user_data["runcmd"]
+    content = file["content"]
+    for documented, own in (
+        ("192.0.2.10:6443", live_server.endpoint),
+        ("abcdef.0123456789abcdef", live_server.create_token().reveal()),
+        ("sha256:ba8c4368cb45807d42cc759512970f8fa0fc4821275b0dfff960d5d91a94f5d8", live_server.pin),
+    ):
+        assert documented in content
+        content = content.replace(documented, own)
+    path = tmp_path / file["path"].lstrip("/")
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    words = command.removeprefix("mooring ").removesuffix(" --service").split()
+    path.chmod(0o644)
+    refused = process(*words, "--root", str(tmp_path), "--node-name", "boot")
+    assert (refused.code, refused.out) == (1, "")
+    assert f'run chmod 600 {path}, because it holds the secret "token"' in refused.err
+    path.chmod(int(file["permissions"], 8))
+    assert process(*words, "--root", str(tmp_path), "--node-name", "boot").code == 0
+    assert get(live_server, "nodes", "boot")["metadata"]["name"] == "boot"

@@ -6,7 +6,7 @@ import pytest
 
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.errors import ConfigError
-from mooring.trust.nodename import HOSTNAME_MAX, choose_node_name, lowering_note
+from mooring.trust.nodename import HOSTNAME_MAX, choose_node_name, name_note
 
 LONG = "worker-01.rack-07.hall-02.datacenter-frankfurt.internal.corp.example.com"
 LABEL = "the label kubernetes.io/hostname of a Node takes"
@@ -30,7 +30,20 @@ LABEL = "the label kubernetes.io/hostname of a Node takes"
 def test_a_name_is_the_one_of_kubelet(given: str, host_name: str, name: str, note: str) -> None:
     """Kubernetes, `pkg/util/node.GetHostname`: without blanks around it, in lower case."""
     assert choose_node_name(given, host_name) == name
-    assert lowering_note(given, host_name) == (f"{note}the Node is called {name}, in lower case" if note else "")
+    assert name_note(given, host_name) == (f"{note}the Node is called {name}, in lower case" if note else "")
+
+
+@pytest.mark.parametrize(
+    ("given", "host_name", "is_noted"),
+    [
+        ("", "localhost", True),
+        ("", "localhost.localdomain", True),
+        ("", "localhost4", False),
+        ("localhost", "w1", False),
+    ],
+)
+def test_the_host_name_of_a_machine_without_a_name_is_noted(given: str, host_name: str, is_noted: bool) -> None:
+    assert ("set the host name before the join" in name_note(given, host_name)) is is_noted
 
 
 @pytest.mark.parametrize(

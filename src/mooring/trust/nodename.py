@@ -48,9 +48,14 @@ def choose_node_name(
     return name
 
 
-def lowering_note(given: str, host_name: str) -> str:
-    """Return the line that says that a name was written in lower case; "" when it was so already."""
+def name_note(given: str, host_name: str) -> str:
+    """Return the line about a name that was written in lower case, or that is the host name of many machines; "" without one."""
     text = (given or host_name).strip()
+    if not given and text.lower().partition(".")[0] == "localhost":
+        return (
+            f"{_source(given, host_name)} is that of every machine without a name, and one Node alone can be called so: give "
+            "--node-name, or set the host name before the join"
+        )
     return (
         f"{_source(given, host_name)}: the Node is called {text.lower()}, in lower case" if text != text.lower() else ""
     )

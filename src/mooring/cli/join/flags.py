@@ -37,7 +37,7 @@ from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinSettings, MemberSettings
 from mooring.trust.k3s.agentfile import AgentFile
 from mooring.trust.machinecode import parse_code
-from mooring.trust.nodename import lowering_note
+from mooring.trust.nodename import name_note
 
 S = TypeVar("S", bound=Settings)
 
@@ -160,7 +160,7 @@ def host_name() -> str:
 
 def report_lowering(settings: MemberSettings) -> None:
     """Print the line about a name of the node that was written in lower case."""
-    if note := lowering_note(settings.node_name, host_name()):
+    if note := name_note(settings.node_name, host_name()):
         echo(note, err=True)
 
 
