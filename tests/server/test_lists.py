@@ -100,6 +100,14 @@ def test_a_list_made_in_slices_has_the_bytes_of_one_made_in_one_go(target: str, 
 
 
 @in_server
+async def test_a_list_over_all_namespaces_may_select_a_name(server: Server) -> None:
+    for namespace, name in (("default", "a"), ("kube-system", "a"), ("kube-system", "b")):
+        await server.post(f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": name}})
+    body, _ = await listed(server, "/api/v1/configmaps?fieldSelector=metadata.name%3Da", "application/json")
+    assert [one["metadata"]["namespace"] for one in json.loads(body)["items"]] == ["default", "kube-system"]
+
+
+@in_server
 async def test_an_empty_list_has_an_empty_list_of_members(server: Server) -> None:
     path = "/api/v1/namespaces/nowhere/configmaps"
     for accept, member in (("application/json", "items"), (TABLE, "rows"), ("application/yaml", "items")):

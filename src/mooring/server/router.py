@@ -68,9 +68,12 @@ class Router:
 
 def _has_right_scope(kind: Kind, info: RequestInfo) -> bool:
     """Return whether kube-apiserver has such a path: an object of a kind with namespaces lies in one, others do not, and reviews
-    have no names. `/namespaces/<name>` is about that Namespace *in* itself (docs/protocol/requests.md#attributes)."""
-    if info.name and (kind.virtual or (kind.resource.namespaced and not info.namespace)):
+    have no names. A list or a watch has the name of its field selector, in whatever namespaces.
+    `/namespaces/<name>` is about that Namespace *in* itself (docs/protocol/requests.md#attributes)."""
+    if info.name and kind.virtual:
         return info.verb == "watch"
+    if info.name and kind.resource.namespaced and not info.namespace:
+        return info.verb in ("list", "watch")
     if kind.resource.namespaced or not info.namespace:
         return True
     return info.resource == "namespaces" and info.namespace == info.name
