@@ -99,7 +99,7 @@ def test_columns() -> None:
     def cells(obj: Obj) -> list[object]:
         return [column.cell(obj, NOW) for column in KIND.resource.columns if column.name != "Age"]
 
-    assert cells(rollover()) == [SINGLETON, "TrustBoth", "<none>", "0", ""]
+    assert cells(rollover()) == [SINGLETON, "TrustBoth", "<none>", "<none>", ""]
     full = rollover("Retired", reached="Drain")
     full["status"] |= {"machinesBehindTotal": 2, "message": "waiting for 2 machines"}
     assert cells(full) == [SINGLETON, "Retired", "Drain", "2", "waiting for 2 machines"]

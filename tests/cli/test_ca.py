@@ -55,6 +55,9 @@ def test_the_status_names_the_next_phase_both_cas_and_machines() -> None:
     assert "Compromised:        yes: nothing of the new CA is kept" in given_up
     bare = status_lines({"spec": {"phase": "TrustBoth"}})
     assert bare[0] == "Phase:              <none>"
+    assert bare[-1] == "Machines behind:    not counted before Drain"
+    done = status_lines(rollover("Retired", "Done"))
+    assert done == ["Phase:              Done"], "nothing is wanted, and no machine is behind"
     assert machine_lines({}) == []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli.node.machines import KnownMachine
+from mooring.cli.node.machines import NEVER_REGISTERED, KnownMachine
 from tests.scenarios.test_renewal import joined
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
@@ -133,4 +133,6 @@ def with_ready(status: str) -> Obj:
     ],
 )
 def test_the_state_of_a_machine(found: Obj | None, identity: Obj | None, state: str) -> None:
-    assert KnownMachine("one", found, identity).state == state
+    known = KnownMachine("one", found, identity)
+    assert known.state == state
+    assert known.message == (NEVER_REGISTERED if state == "NoNode" else "")

@@ -23,6 +23,8 @@ import yaml
 from mooring.agent.join import join
 from mooring.apimachinery.schema import Obj
 from mooring.cli.status.sections import SECTIONS
+from mooring.clock import SystemClock, rfc3339_micro
+from mooring.controllers import manifests
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
@@ -30,7 +32,7 @@ from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, mooring, process
 from tests.support.joinplans import join_options, join_plan
-from tests.support.kubernetespeer import VERSION, kubernetes_peer
+from tests.support.kubernetespeer import VERSION, KubernetesPeer, Place, kubernetes_peer
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
@@ -127,6 +129,7 @@ def test_what_a_user_may_not_read_hides_nothing_else(cluster: LiveServer, moorin
     path = tmp_path / "few.conf"
     mooring.done("kubeconfig", "user", "few", "--out", str(path), "--kubeconfig", str(cluster.kubeconfig))
     denied = shown(mooring.done("status", "--kubeconfig", str(path)).splitlines())
+    assert denied.pop("Controllers").startswith("unknown, because ")
     readable = {name for name, line in denied.items() if line != "not readable for this user"}
     assert readable == {"Cluster", "Health"}
     assert (denied["Cluster"], denied["Health"]) == (cluster.url, "ready")
@@ -151,8 +154,40 @@ def test_another_api_server_shows_what_it_has(mooring: CommandLine, tmp_path: Pa
     assert found["Cluster-info"].startswith("problem: it is missing")
     for label in ("Servers", "CA", "Store", "Revocations"):
         assert found[label] == "not served by this server"
+    assert found["Controllers"].startswith("none found: ")
     assert found["Machines"].startswith("0")
     assert found["Requests"] == "none"
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "mooring-system", "elsewhere"])
+def test_controllers_beside_another_api_server_are_found(
+    mooring: CommandLine, tmp_path: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kubernetes_peer() as peer:
+        path = write_kubeconfig(tmp_path / "admin.conf", peer.url, peer.ca_pem, KubeconfigUser("admin"))
+        spec = {"holderIdentity": "vm_1", "leaseDurationSeconds": 3600, "renewTime": rfc3339_micro(SystemClock().now())}
+        peer.put("leases", {"metadata": {"name": manifests.LEASE}, "spec": spec}, namespace)
+        found = shown(mooring.done("status", "--kubeconfig", str(path)).splitlines())
+        assert found["Controllers"] == f"on vm_1, Lease {namespace}/{manifests.LEASE}"
+        # a user who may read the Leases of the usual namespaces alone
+        listed = KubernetesPeer.answer
+
+        def refused(peer: KubernetesPeer, method: str, place: Place, *rest: Any) -> tuple[int, Obj]:
+            is_refused = place.plural == "leases" and place.namespace == ""
+            return (
+                (403, {"kind": "Status", "reason": "Forbidden"}) if is_refused else listed(peer, method, place, *rest)
+            )
+
+        monkeypatch.setattr(KubernetesPeer, "answer", refused)
+        unread = "unknown, because this user may not list the Leases of all namespaces"
+        screen = mooring.done("status", "--kubeconfig", str(path))
+        assert shown(screen.splitlines())["Controllers"] == (
+            unread if namespace == "elsewhere" else f"on vm_1, Lease {namespace}/{manifests.LEASE}"
+        )
+        assert unread in screen
+        peer.forbidden.add("leases")
+        document = json.loads(mooring.done("status", "-o", "json", "--kubeconfig", str(path)))["controllers"]
+        assert document == {"holder": "", "leases": [], "unknown": unread.removeprefix("unknown, because ")}
 
 
 def test_each_server_is_asked_once_and_one_that_is_gone_is_named(mooring: CommandLine, tmp_path: Path) -> None:

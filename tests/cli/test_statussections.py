@@ -15,10 +15,12 @@ from mooring.cli.node.machines import KnownMachine
 from mooring.cli.status import sections
 from mooring.cli.status.sections import SECTIONS
 from mooring.clock import rfc3339
+from mooring.controllers import manifests
 from mooring.errors import NotFoundError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.reconcile import leaderelection
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.restrictions import Restrictions, join_record, with_joined_key
 from mooring.trust.bootstraptoken.token import parse_token
@@ -122,11 +124,12 @@ def test_why_a_machine_needsattention(known: KnownMachine, behind: str | None, m
     assert sections.attention(known, behind).get("message") == message
 
 
-def csr(*conditions: Obj) -> Obj:
+def csr(*conditions: Obj, age: int = 60) -> Obj:
     text = build_request(generate_key(), "system:node:n1", ("system:nodes",))
     usages = ["digital signature", "client auth"]
     spec = {"request": base64.b64encode(text).decode(), "signerName": KUBE_APISERVER_CLIENT_KUBELET, "usages": usages}
-    return {"metadata": {"name": "csr-1"}, "spec": spec, "status": {"conditions": list(conditions)}}
+    metadata = {"name": "csr-1", "creationTimestamp": rfc3339(NOW - timedelta(seconds=age))}
+    return {"metadata": metadata, "spec": spec, "status": {"conditions": list(conditions)}}
 
 
 HELD = {"type": "NeedsApproval", "message": "the name belongs to another key"}
@@ -136,6 +139,16 @@ HELD = {"type": "NeedsApproval", "message": "the name belongs to another key"}
     ("obj", "reason"),
     [
         pytest.param(csr(HELD), "the name belongs to another key", id="held by a rule"),
+        pytest.param(csr(HELD, age=1), "the name belongs to another key", id="new, and held by a rule"),
+        pytest.param(csr(age=1), "new: the controllers decide within seconds", id="new"),
+        pytest.param(csr(age=-1), "new: the controllers decide within seconds", id="new, by a clock that is ahead"),
+        pytest.param(
+            csr({"type": "Approved", "message": "by jane"}, age=1),
+            "new: the controllers decide within seconds",
+            id="new, and waits for its signer",
+        ),
+        pytest.param(csr(age=5), "no controller approves requests of this signer or user", id="not new any more"),
+        pytest.param(csr(age=-9), "no controller approves requests of this signer or user", id="of another clock"),
         pytest.param(csr(), "no controller approves requests of this signer or user", id="not looked at"),
         pytest.param(
             csr({"type": "Approved", "message": "by jane"}), "approved, and not signed yet", id="waits for its signer"
@@ -155,10 +168,21 @@ def test_why_a_request_waits(obj: Obj, reason: str) -> None:
 @pytest.mark.parametrize(
     ("name", "found", "lines"),
     [
-        ("controllers", {"holder": ""}, ["run nowhere"]),
-        ("addresses", {"addresses": []}, ["no server has a usable one"]),
+        (
+            "addresses",
+            {"addresses": []},
+            [
+                "none for Pods: the Service default/kubernetes leads to no server; give a server an --advertise-address that is "
+                "not loopback"
+            ],
+        ),
         ("servers", {"servers": [{"address": "https://a", "problem": "gone"}]}, ["https://a: gone"]),
-        ("rollover", {"phase": "", "wanted": "", "message": "", "machinesBehind": 0}, ["none"]),
+        ("rollover", {"phase": "", "wanted": "", "message": "", "machinesBehind": None}, ["none"]),
+        (
+            "rollover", {"phase": "Done", "wanted": "", "message": "the new CA is the only one", "machinesBehind": None},
+            ["Done", "the new CA is the only one"],
+        ),
+        ("rollover", {"phase": "TrustBoth", "wanted": "TrustBoth", "message": "", "machinesBehind": None}, ["TrustBoth"]),
         (
             "rollover",
             {"phase": "", "wanted": "Trust", "message": "", "machinesBehind": 0},
@@ -210,6 +234,53 @@ def test_why_a_request_waits(obj: Obj, reason: str) -> None:
 )  # fmt: skip
 def test_the_lines_of_a_section(name: str, found: Obj, lines: list[str]) -> None:
     assert list(SECTIONS[name].lines(found, NOW)) == lines
+
+
+def lease(name: str, holder: str, *, namespace: str = "kube-system", renewed: int = 1) -> Obj:
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": 15,
+        "renewTime": rfc3339(NOW - timedelta(seconds=renewed)),
+    }
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+OWN, STANDALONE = sections.OWN_LEASE, sections.STANDALONE_LEASE
+UNREAD = "this user may not list the Leases of all namespaces"
+
+
+@pytest.mark.parametrize(
+    ("leases", "problem", "holder", "lines"),
+    [
+        pytest.param([lease(OWN, "cp1")], "", "cp1", ["on cp1"], id="of a server"),
+        pytest.param(
+            [lease(STANDALONE, "vm"), lease(STANDALONE, "pod", namespace="mooring-system")], "", "vm",
+            [f"on vm, Lease kube-system/{STANDALONE}", f"on pod, Lease mooring-system/{STANDALONE}"], id="beside a cluster",
+        ),
+        pytest.param(
+            [lease(OWN, "old", renewed=90), lease(STANDALONE, "vm")], "", "vm", [f"on vm, Lease kube-system/{STANDALONE}"],
+            id="one that ended is left out beside one that lives",
+        ),
+        pytest.param(
+            [lease(OWN, "cp1", renewed=90), lease(STANDALONE, "")], "", "", [f"silent for 90s: cp1, Lease kube-system/{OWN}"],
+            id="silent, and released",
+        ),
+        pytest.param(
+            [], "", "",
+            [f"none found: no process holds the Lease {OWN}, {STANDALONE}, kube-controller-manager"], id="none",
+        ),
+        pytest.param([], UNREAD, "", [f"unknown, because {UNREAD}"], id="unknown"),
+        pytest.param([lease(OWN, "a")], UNREAD, "a", ["on a", f"others unknown, because {UNREAD}"], id="others unknown"),
+    ],
+)  # fmt: skip
+def test_where_controllers_run(leases: list[Obj], problem: str, holder: str, lines: list[str]) -> None:
+    found = sections.controllers(leases, NOW, are_all=not problem)
+    assert (found["holder"], found.get("unknown", "")) == (holder, problem)
+    assert list(SECTIONS["controllers"].lines(found, NOW)) == lines
+
+
+def test_the_leases_are_those_that_the_processes_hold() -> None:
+    assert (OWN, STANDALONE) == (leaderelection.NAME, manifests.LEASE)
 
 
 def reported(address: str, serial_number: str) -> serverreport.ServerReport:

@@ -230,6 +230,13 @@ def test_a_machine_is_named_with_the_reason(said: str | None, identities: list[O
     assert all(reason in one["reason"] for one in status["machinesBehind"])
 
 
+@pytest.mark.parametrize("phase", ["Prepared", "TrustBoth", "IssueNew"])
+def test_before_drain_machines_are_not_counted(phase: str) -> None:
+    counted = rollover(phase, phase, machinesBehind=[], machinesBehindTotal=0)
+    status = plan(counted, disk(phase), BEHIND, NOW).status
+    assert not status.keys() & {"machinesBehind", "machinesBehindTotal"}
+
+
 def test_where_another_ca_verifies_the_server_its_trust_does_not_matter() -> None:
     seen = views(nodes=[node("n1"), node("n2")], nodeidentities=[identity("n1", NEW.pin), identity("n2", OLD.pin)])
     status = plan(rollover("Drain", "Drain"), disk("Drain"), seen, NOW, verifies_server=False).status

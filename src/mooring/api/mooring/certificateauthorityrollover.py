@@ -90,7 +90,12 @@ STATUS = Message(
         Field("oldCA", 2, CA, "The CA that is replaced."),
         Field("newCA", 3, CA, "The CA that replaces it."),
         Field("machinesBehind", 4, ListOf(MACHINE), "Machines that the next phase waits for; a hundred at most."),
-        Field("machinesBehindTotal", 5, Scalar.INT32, "Number of machines that the next phase waits for."),
+        Field(
+            "machinesBehindTotal",
+            5,
+            Scalar.INT32,
+            "Number of machines that the next phase waits for. Left out where it waits for none.",
+        ),
         Field("message", 6, Scalar.STRING, "What the rollover waits for, in words."),
         Field("transitions", 7, ListOf(REACHED), "When each phase was reached."),
         Field("server", 8, Scalar.STRING, "The server process that carried out the last step."),
@@ -172,7 +177,7 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
 
 
 def _behind(obj: Obj, now: datetime) -> str:
-    return str(status_of(obj).get("machinesBehindTotal", 0))
+    return str(status_of(obj).get("machinesBehindTotal", NONE))
 
 
 KIND = Kind(

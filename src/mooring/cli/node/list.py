@@ -10,7 +10,7 @@ import click
 from mooring.api.meta.printcolumns import spec_of
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.node import machines
-from mooring.cli.node.machines import ENDED, STATES, KnownMachine
+from mooring.cli.node.machines import ENDED, NEVER_REGISTERED, NO_NODE, STATES, KnownMachine
 from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
@@ -40,6 +40,8 @@ def list_nodes(show_all: bool, state: str | None, output: str, chosen: ChosenClu
         echo("No machines found.", err=True)
     else:
         print_table(wanted, now, is_wide=output == "wide")
+        if any(one.state == NO_NODE for one in wanted):
+            echo(f"{NO_NODE}: {NEVER_REGISTERED}.", err=True)
 
 
 def print_table(found: Sequence[KnownMachine], now: datetime, *, is_wide: bool) -> None:

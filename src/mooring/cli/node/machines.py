@@ -26,6 +26,7 @@ from mooring.errors import ForbiddenError
 READY, NOT_READY, LOST, DELETING, NO_NODE, ENDED = "Ready", "NotReady", "Lost", "Deleting", "NoNode", "Ended"
 """States of a machine. Lost: nothing was heard of it for the grace period of its heartbeat. NoNode: a member that registered no
 Node. Ended: its Node was deleted, and the server rejects its certificate."""
+NEVER_REGISTERED = "a certificate was issued for this name, and no machine has registered its Node"
 STATES = (READY, NOT_READY, LOST, DELETING, NO_NODE, ENDED)
 
 
@@ -55,6 +56,11 @@ class KnownMachine:
         return next((one for one in conditions if one.get("type") == "Ready"), {})
 
     @property
+    def message(self) -> str:
+        """Explanation of the state, "" for most machines."""
+        return NEVER_REGISTERED if self.state == NO_NODE else str(self.ready.get("message") or "")
+
+    @property
     def certificate(self) -> KnownCertificate | None:
         """The certificate in use; None where none is known that the server accepts."""
         accepted = [one for one in self.certificates if one.state == VALID]
@@ -78,7 +84,7 @@ class KnownMachine:
         found = {
             "name": self.name,
             "state": self.state,
-            "message": self.ready.get("message", ""),
+            "message": self.message,
             "addresses": list(self.addresses),
             "nodeUID": (self.node or {"metadata": {}})["metadata"].get("uid", ""),
             "created": self.created,

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
 from mooring.api.certificates.conditions import APPROVED, conditions_of
 from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring.certificateauthorityrollover import ENDED as ENDED_PHASES
 from mooring.api.mooring.certificateauthorityrollover import status_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli.csr.details import csr_details
@@ -23,10 +25,11 @@ from mooring.cli.ends import stored
 from mooring.cli.node.machines import ENDED, READY, STATES, KnownMachine, age, until
 from mooring.cli.printing.output import MAX_CELL, clean
 from mooring.cli.status.gathering import Gathering, Section
+from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import read_version
 from mooring.clock import parse_rfc3339
 from mooring.controllers.certificates.requeststate import is_approved_and_unsigned, is_undecided
-from mooring.errors import ApiError, NotFoundError
+from mooring.errors import ApiError, ForbiddenError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.trust.bootstraptoken.restrictions import joined_keys
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
@@ -47,10 +50,28 @@ from mooring.trust.gitversion import is_mooring
 
 SHOWN = 5
 """Things of one section that are named on the screen."""
-LEASE = "mooring-controllers"
-"""Lease of the process that runs the controllers."""
 SYSTEM = "kube-system"
+OWN_LEASE = "mooring-controllers"
+"""Lease of the server that runs the controllers of its cluster."""
+STANDALONE_LEASE = "mooring-standalone-controllers"
+"""Lease of `mooring controllers`. Its own module would import every controller, in 0.3 s."""
+LEASES = {
+    OWN_LEASE: (SYSTEM,),
+    STANDALONE_LEASE: (),
+    "kube-controller-manager": (SYSTEM,),
+}
+"""Leases of processes that run controllers, each with the one namespace in which it can be; () for any."""
+USUAL_NAMESPACES = (SYSTEM, "mooring-system")
+"""Namespaces of standalone controllers without a flag, and of those that `mooring controllers manifests` installs."""
+NEW = timedelta(seconds=5)
+"""Age up to which a request is new: controllers decide within a second, and those of a busy cluster within some."""
+_NEW = "new: the controllers decide within seconds"
 _UNDECIDED = "no controller approves requests of this signer or user"
+_UNPUBLISHED = (
+    "none for Pods: the Service default/kubernetes leads to no server; "
+    "give a server an --advertise-address that is not loopback"
+)
+_UNREAD = "this user may not list the Leases of all namespaces"
 _UNSIGNED = "approved, and not signed yet"
 
 
@@ -104,26 +125,72 @@ def server_lines(found: Obj, now: datetime) -> Sequence[str]:
 
 
 async def _addresses(gathering: Gathering) -> Obj:
-    endpoints = await gathering.client.get("endpoints", "kubernetes", "default")
+    try:
+        endpoints = await gathering.client.get("endpoints", "kubernetes", "default")
+    except NotFoundError:
+        return {"addresses": []}
     subsets = endpoints.get("subsets") or []
     return {"addresses": [one["ip"] for subset in subsets for one in subset.get("addresses") or []]}
 
 
 def _address_lines(found: Obj, now: datetime) -> Sequence[str]:
-    return [", ".join(found["addresses"]) or "no server has a usable one"]
+    return [", ".join(found["addresses"]) or _UNPUBLISHED]
 
 
 async def _leader(gathering: Gathering) -> Obj:
-    try:
-        lease = await gathering.client.get("leases", LEASE, SYSTEM)
-    except NotFoundError:
-        return {"holder": ""}
-    is_live = bool(keychange.live_servers([lease], gathering.now))
-    return {"holder": (lease.get("spec") or {}).get("holderIdentity") or "" if is_live else ""}
+    answers = await asyncio.gather(*(_leases(gathering.client, *row) for row in LEASES.items()))
+    leases = [lease for found, _ in answers for lease in found]
+    return controllers(leases, gathering.now, are_all=all(are_all for _, are_all in answers))
+
+
+async def _leases(client: ClusterClient, name: str, namespaces: Sequence[str]) -> tuple[list[Obj], bool]:
+    """Return the Leases of a name that the user may read, and whether these are all. Without `namespaces`: of any namespace."""
+    found, are_all = [], True
+    if not namespaces:
+        try:
+            return list((await client.list("leases", field_selector=f"metadata.name={name}")).items), True
+        except ForbiddenError:
+            namespaces, are_all = USUAL_NAMESPACES, False
+    for namespace in namespaces:
+        try:
+            found.append(await client.get("leases", name, namespace))
+        except NotFoundError:
+            continue
+        except ForbiddenError:
+            are_all = False
+    return found, are_all
+
+
+def controllers(leases: Iterable[Obj], now: datetime, *, are_all: bool) -> Obj:
+    """Return which processes run controllers. Without `are_all` others may hold Leases that the user may not read."""
+    held = [lease for lease in leases if spec_of(lease).get("holderIdentity")]
+    is_live = {id(lease) for lease in keychange.live_servers(held, now)}
+    running = [
+        {
+            "holder": spec_of(lease)["holderIdentity"],
+            "lease": f"{lease['metadata']['namespace']}/{lease['metadata']['name']}",
+        }
+        | ({} if id(lease) in is_live else {"lastRenewed": str(spec_of(lease).get("renewTime") or "")})
+        for lease in held
+    ]
+    running.sort(key=lambda one: "lastRenewed" in one)
+    holder = next((one["holder"] for one in running if "lastRenewed" not in one), "")
+    return {"holder": holder, "leases": running, **({} if are_all else {"unknown": _UNREAD})}
 
 
 def _leader_lines(found: Obj, now: datetime) -> Sequence[str]:
-    return [f"on {found['holder']}" if found["holder"] else "run nowhere"]
+    lines = [
+        f"silent for {age(one['lastRenewed'], now)}: {one['holder']}, Lease {one['lease']}"
+        if "lastRenewed" in one
+        else f"on {one['holder']}{'' if one['lease'] == f'{SYSTEM}/{OWN_LEASE}' else ', Lease ' + one['lease']}"
+        for one in found["leases"]
+        if "lastRenewed" not in one or not found["holder"]
+    ]
+    if found.get("unknown"):
+        lines.append(f"{'others ' if found['holder'] else ''}unknown, because {found['unknown']}")
+    return [clean(line, MAX_CELL) for line in lines[:SHOWN]] or [
+        f"none found: no process holds the Lease {', '.join(LEASES)}"
+    ]
 
 
 async def _ca(gathering: Gathering) -> Obj:
@@ -172,20 +239,21 @@ def _cluster_info_lines(found: Obj, now: datetime) -> Sequence[str]:
 async def _rollover(gathering: Gathering) -> Obj:
     rollover = await gathering.rollover()
     if rollover is None:
-        return {"phase": "", "wanted": "", "message": "", "machinesBehind": 0}
+        return {"phase": "", "wanted": "", "message": "", "machinesBehind": None}
     status = status_of(rollover)
+    phase = status.get("phase", "")
     return {
-        "phase": status.get("phase", ""),
-        "wanted": (rollover.get("spec") or {}).get("phase", ""),
+        "phase": phase,
+        "wanted": "" if phase in ENDED_PHASES else spec_of(rollover).get("phase", ""),
         "message": status.get("message", ""),
-        "machinesBehind": status.get("machinesBehindTotal", 0),
+        "machinesBehind": status.get("machinesBehindTotal"),  # None: this phase does not count them
     }
 
 
 def _rollover_lines(found: Obj, now: datetime) -> Sequence[str]:
     if not found["phase"] and not found["wanted"]:
         return ["none"]
-    wanted = f", {found['wanted']} is wanted" if found["wanted"] != found["phase"] else ""
+    wanted = f", {found['wanted']} is wanted" if found["wanted"] not in ("", found["phase"]) else ""
     behind = f", {_count(found['machinesBehind'], 'machine')} behind" if found["machinesBehind"] else ""
     return [f"{found['phase'] or 'not begun'}{wanted}{behind}", *([found["message"]] if found["message"] else [])]
 
@@ -211,7 +279,7 @@ def attention(one: KnownMachine, behind: str | None) -> Obj:
     """Return a machine with its state, and a message where it needs a person. `behind`: why a rollover waits for it."""
     has_lapsed = bool(one.certificates) and one.certificate is None
     problems = [
-        str(one.ready.get("message") or "") if one.state != READY else "",
+        one.message if one.state != READY else "",
         "the server accepts none of its certificates" if has_lapsed else "",
         f"behind the rollover: {behind}" if behind is not None else "",
     ]
@@ -240,7 +308,10 @@ def request(obj: Obj, now: datetime) -> Obj:
     subject = details.get("request", {}).get("subject", {}).get("commonName", "")
     told: Obj = next((one for one in reversed(conditions_of(obj)) if one.get("type") != APPROVED), {})
     refused = "; ".join(details.get("request", {}).get("refusedBySigner", ()))
-    otherwise = _UNDECIDED if is_undecided(obj) else _UNSIGNED
+    is_new = (
+        "created" in details and abs(now - parse_rfc3339(details["created"])) < NEW
+    )  # clocks of two machines differ
+    otherwise = _NEW if is_new else _UNDECIDED if is_undecided(obj) else _UNSIGNED
     return {
         "name": details["name"],
         "machine": subject.removeprefix(NODE_PREFIX),

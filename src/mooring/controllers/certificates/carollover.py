@@ -167,7 +167,7 @@ def plan(
         return Planned(None, {**status, "message": "; ".join(obstacles)})
     if step in (RolloverStep.RETIRE, RolloverStep.WITHDRAW) and behind and spec.get("force") != wanted:
         return Planned(None, {**status, "message": f"waiting for {_counted(behind)}"})
-    told = (step.value,) if step else (*obstacles, _waiting(disk.phase, behind))
+    told = (step.value,) if step else (*obstacles, _waiting(disk.phase, behind or ()))
     return Planned(step, {**status, "message": "; ".join(filter(None, told))})
 
 
@@ -241,16 +241,20 @@ def _is_expired(identity: Obj, now: datetime) -> bool:
 
 def _waited_for(
     status: Obj, disk: RolloverOnDisk, wanted: str, views: Views, now: datetime, verifies_server: bool
-) -> tuple[MachineBehind, ...]:
+) -> tuple[MachineBehind, ...] | None:
+    """Return the machines that the next phase waits for; None in a phase whose successor waits for none."""
     if disk.old is None or disk.new is None:
-        return ()
+        return None
     if wanted == ABORTED:
         issued = any(one["phase"] == ISSUE_NEW for one in status.get("transitions", ()))
-        return machines_ahead(disk.new.pin, views, now) if issued and disk.phase == TRUST_BOTH else ()
-    return machines_behind(disk.old.pin, disk.new.pin, views, now, verifies_server) if disk.phase == DRAIN else ()
+        return machines_ahead(disk.new.pin, views, now) if issued and disk.phase == TRUST_BOTH else None
+    return machines_behind(disk.old.pin, disk.new.pin, views, now, verifies_server) if disk.phase == DRAIN else None
 
 
-def _with_machines(status: Obj, behind: tuple[MachineBehind, ...]) -> Obj:
+def _with_machines(status: Obj, behind: tuple[MachineBehind, ...] | None) -> Obj:
+    """Return the status with the machines, without their fields where they are not counted: 0 would read as "all are ready"."""
+    if behind is None:
+        return {name: value for name, value in status.items() if not name.startswith("machinesBehind")}
     named = [{"name": one.name, "reason": one.reason} for one in behind[:MAX_MACHINES]]
     return {**status, "machinesBehind": named, "machinesBehindTotal": len(behind)}
 

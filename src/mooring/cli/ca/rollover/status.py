@@ -5,7 +5,16 @@ from __future__ import annotations
 import click
 
 from mooring.api.meta.printcolumns import spec_of
-from mooring.api.mooring.certificateauthorityrollover import ABORTED, next_phase, status_of
+from mooring.api.mooring.certificateauthorityrollover import (
+    ABORTED,
+    DRAIN,
+    ENDED,
+    ISSUE_NEW,
+    PREPARED,
+    TRUST_BOTH,
+    next_phase,
+    status_of,
+)
 from mooring.apimachinery.schema import Obj
 from mooring.cli.ca.rollover import request
 from mooring.cli.cluster import ChosenCluster, cluster_options
@@ -41,17 +50,22 @@ def status_lines(rollover: Obj) -> list[str]:
     lost = "new" if spec.get("phase") == ABORTED else "old"
     labelled = [
         ("Phase", found.get("phase") or "<none>"),
-        ("Wanted", spec.get("phase", "")),
+        ("Wanted", "" if found.get("phase") in ENDED else spec.get("phase", "")),
         ("Next", f"{phase}, with mooring ca rollover advance" if (phase := next_phase(rollover)) else ""),
         ("Message", found.get("message", "")),
         ("Old CA", _ca(found.get("oldCA"))),
         ("New CA", _ca(found.get("newCA"))),
         ("Compromised", f"yes: nothing of the {lost} CA is kept" if spec.get("compromised") else ""),
         *((f"Reached {one['phase']}", one.get("time", "")) for one in found.get("transitions") or ()),
-        ("Machines behind", str(found.get("machinesBehindTotal", 0))),
+        ("Machines behind", str(found.get("machinesBehindTotal", _uncounted(found.get("phase", ""))))),
     ]
     lines = [f"{label + ':':<20}{value}" for label, value in labelled if value]
     return lines + request.machine_lines(rollover)
+
+
+def _uncounted(phase: str) -> str:
+    """Return why a status has no number of machines; "" in the phases after Drain."""
+    return f"not counted before {DRAIN}" if phase in ("", PREPARED, TRUST_BOTH, ISSUE_NEW) else ""
 
 
 def _ca(ca: Obj | None) -> str:
