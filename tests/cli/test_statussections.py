@@ -225,6 +225,14 @@ def test_why_a_request_waits(obj: Obj, reason: str) -> None:
             },
             ["etcd, revision 7, does not serve", "no member answers", "alarm: NOSPACE", "1 object cannot be read"],
         ),
+        (
+            "store",
+            {
+                "kind": "sqlite", "revision": 7, "serves": False, "problem": "", "alarm": "the last write failed: disk full",
+                "unreadableObjects": 0,
+            },
+            ["sqlite, revision 7, serves reads, and writes fail", "alarm: the last write failed: disk full"],
+        ),
         ("ends", {"waiting": 0}, []),
         ("ends", {"waiting": 2}, ["2 ends to settle, and nothing is issued meanwhile: mooring ends list"]),
         ("health", {"ready": False, "failing": ["etcd"], "warnings": []}, ["not ready: etcd"]),
@@ -327,3 +335,12 @@ def test_a_server_whose_machine_lost_an_address_is_named(lost: list[str] | None,
         report["lostAddresses"] = lost
     found = sections.server("https://192.0.2.1:6443", report, "")
     assert sections.server_lines({"servers": [found]}, NOW) == [line]
+
+
+def test_audit_records_that_cannot_be_written_are_named_with_their_server() -> None:
+    report = {"server": "cp1", "version": "0.1.0", "workers": 1, "addresses": [], "certificates": []}
+    found = sections.server(
+        "https://192.0.2.1:6443", {**report, "auditLog": {"problem": "a.log cannot be written: full"}}, ""
+    )
+    (line,) = sections.server_lines({"servers": [found]}, NOW)
+    assert line.endswith("; audit log: a.log cannot be written: full")

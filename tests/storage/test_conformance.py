@@ -395,7 +395,7 @@ def test_verification_of_a_sound_store_finds_nothing_and_changes_nothing(run: Ru
         for _ in range(5):
             await store.verify()
         assert (store.counters.damaged, store.counters.checkpoint_failures) == (0, 0)
-        assert (store.problem, store.alarm, store.failed.is_set()) == ("", "", False)
+        assert (store.problem, store.alarm, store.refuses_writes, store.failed.is_set()) == ("", "", False, False)
         assert await store.get("/a") == created
 
     run(scenario)

@@ -141,14 +141,41 @@ async def main(store):
         assert type(await refused(store.create("/no", b"v" * 9000))) is StorageError
         assert faults.matched(rule) == 1
         assert not store.failed.is_set()
+        assert store.refuses_writes
+        assert store.alarm.startswith("the last write failed: the database file ")
     assert await store.get("/no") is None
     await store.create("/yes", b"1")
+    assert (store.refuses_writes, store.alarm) == (False, "")
     sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 """,
         code=-9,
     )
     assert child.stored() == {"/kept": b"1", "/yes": b"1"}
+
+
+def test_a_write_of_another_worker_ends_the_alarm_of_a_failed_write(child: Child) -> None:
+    child.run(
+        """
+async def main(store):
+    await store.open()
+    clock = ManualClock()
+    idle = SqliteStorage(path, clock)
+    await idle.open()
+    watched = asyncio.ensure_future(anext(idle.watch("/", after=await idle.revision())))
+    await asyncio.sleep(0)
+    faults.fail("write", "*/mooring.db-wal", errno.ENOSPC)
+    await refused(idle.create("/no", b"v" * 9000))
+    assert idle.refuses_writes
+    faults.clear()
+    await store.create("/yes", b"1")
+    await clock.advance(driver.POLL_SECONDS)
+    assert [change.key for change in await watched] == ["/yes"]
+    assert (idle.refuses_writes, idle.alarm) == (False, "")
+    await idle.close()
+    await store.close()
+"""
+    )
 
 
 def test_what_a_start_recovers_is_on_the_disk_before_it_is_used(child: Child) -> None:

@@ -159,6 +159,10 @@ class Storage(Protocol):
     def alarm(self) -> str:
         """Trouble of the store itself that its operator must end, and how; "" without any."""
 
+    @property
+    def refuses_writes(self) -> bool:
+        """True while writes fail, as on a full disk, whether reads are served or not: the last one failed, or there is an alarm."""
+
     async def open(self) -> None:
         """Connect, create the store if it is missing, and check that it can be written."""
 

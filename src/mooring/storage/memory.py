@@ -29,6 +29,7 @@ class MemoryStorage:
 
     problem = ""
     alarm = ""
+    refuses_writes = False
 
     def __init__(self) -> None:
         self.failed = asyncio.Event()

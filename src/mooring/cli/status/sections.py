@@ -105,6 +105,7 @@ def server(address: str, report: Obj | None, problem: str) -> Obj:
         "publishedAddresses": report["addresses"],
         "lostAddresses": report.get("lostAddresses", []),
         "servingCertificateEnds": serving.get("notAfter", ""),
+        "auditProblem": report.get("auditLog", {}).get("problem", ""),  # an older server does not tell
     }
 
 
@@ -120,6 +121,7 @@ def server_lines(found: Obj, now: datetime) -> Sequence[str]:
         else f"{one['address']}: {one['name']}, {one['version']}, {_count(one['workers'], 'worker')}, "
         f"serving certificate ends {until(one['servingCertificateEnds'], now)}"
         + "".join(f"; its machine lost {lost}: restart it" for lost in one["lostAddresses"])
+        + (f"; audit log: {one['auditProblem']}" if one["auditProblem"] else "")
         for one in found["servers"]
     ]
 
@@ -428,14 +430,15 @@ def _snapshot_lines(found: Obj, now: datetime) -> Sequence[str]:
 
 async def _store(gathering: Gathering) -> Obj:
     found: Obj = (await gathering.report())["store"]
-    return {**found, "serves": not found["problem"]}
+    return {**found, "serves": not found["problem"] and not found.get("refusesWrites")}
 
 
 def _store_lines(found: Obj, now: datetime) -> Sequence[str]:
     size = f", {size_text(found['bytes'])}" if "bytes" in found else ""
     unreadable = found["unreadableObjects"]
+    serves = "serves" if found["serves"] else "does not serve" if found["problem"] else "serves reads, and writes fail"
     return [
-        f"{found['kind']}{size}, revision {found['revision']}, {'serves' if found['serves'] else 'does not serve'}",
+        f"{found['kind']}{size}, revision {found['revision']}, {serves}",
         *([found["problem"]] if found["problem"] else []),
         *([f"alarm: {found['alarm']}"] if found["alarm"] else []),
         *([f"{_count(unreadable, 'object')} cannot be read"] if unreadable else []),

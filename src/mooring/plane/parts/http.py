@@ -75,6 +75,7 @@ class Http:
         self.status = ServerStatus(
             config=config,
             parts=base.parts,
+            audit=base.audit.log,
             sources=sources,
             snapshots=controllers.snapshots,
             lost_addresses=upkeep.lost_addresses.find,

@@ -16,6 +16,7 @@ from mooring.plane.configuration import ServerConfig
 from mooring.plane.parts.registry import RegistryParts
 from mooring.plane.snapshots.directory import newest
 from mooring.plane.snapshots.schedule import ScheduledSnapshots
+from mooring.server.audit.logfile import AuditLog
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
 from mooring.settings.workers import WorkersSettings
@@ -30,6 +31,7 @@ class ServerStatus:
 
     config: ServerConfig
     parts: RegistryParts
+    audit: AuditLog
     sources: Mapping[str, ExpirySource]
     """Sources of certificates that end some day, by name."""
     snapshots: ScheduledSnapshots | None
@@ -52,6 +54,7 @@ class ServerStatus:
                 if problem
             ],
             "store": self._store(),
+            "auditLog": {"problem": self.audit.problem},
             "snapshots": self._snapshots(),
             "encryption": {
                 "configured": self.parts.encryption.configured,
@@ -81,6 +84,7 @@ class ServerStatus:
             "revision": self.parts.registry.cache.revision,
             "problem": storage.problem,
             "alarm": storage.alarm,
+            "refusesWrites": storage.refuses_writes,
             "unreadableObjects": len(self.parts.registry.cache.unreadable),
         }
         if kind == "sqlite":

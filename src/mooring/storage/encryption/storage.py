@@ -132,6 +132,10 @@ class EncryptedStorage:
     def alarm(self) -> str:
         return self.inner.alarm
 
+    @property
+    def refuses_writes(self) -> bool:
+        return self.inner.refuses_writes
+
     def resource_of(self, key: str) -> GroupResource | None:
         """Return the resource of a storage key, None for one that this server does not have."""
         path, _, _ = key.rpartition("/")

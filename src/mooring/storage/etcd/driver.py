@@ -107,6 +107,10 @@ class EtcdStorage:
         self.failed = asyncio.Event()
         self.counters = StoreCounters()
 
+    @property
+    def refuses_writes(self) -> bool:
+        return bool(self.problem or self.alarm)  # etcd refuses writes with the alarms that it has, NOSPACE and CORRUPT
+
     # ---- opening and closing
 
     async def open(self) -> None:

@@ -148,6 +148,8 @@ class SqliteStorage:
         """Message about a file that is not in its place."""
         self._unchecked = ""
         """Message of the last checkpoint, when it failed."""
+        self._unwritten = ""
+        """Message of the last write, when it failed. A later write of any process of the server takes it back."""
         self._damage = ""
         """Message about damage that `verify` has found."""
         self._verification: Verification | None = None
@@ -174,7 +176,12 @@ class SqliteStorage:
 
     @property
     def alarm(self) -> str:
-        return "; ".join(filter(None, (self._unchecked, self._damage)))
+        unwritten = f"the last write failed: {self._unwritten}" if self._unwritten and not self.problem else ""
+        return "; ".join(filter(None, (unwritten, self._unchecked, self._damage)))
+
+    @property
+    def refuses_writes(self) -> bool:
+        return bool(self._unwritten or self.problem)
 
     # ---- opening and closing
 
@@ -188,7 +195,7 @@ class SqliteStorage:
             self._thread.shutdown(wait=False)
             raise
         self._closing = False
-        self._failure = self._gone = self._unchecked = self._damage = ""
+        self._failure = self._gone = self._unwritten = self._unchecked = self._damage = ""
         self.failed.clear()
         self._verification = None
         self._work = asyncio.Event()
@@ -455,6 +462,8 @@ class SqliteStorage:
 
     def _feed_until(self, newest: int) -> None:
         missing = newest - self._feed.revision
+        if missing > 0:
+            self._unwritten = ""
         if 0 < missing <= INLINE_CHANGES and self._feed.watched:
             # when they are compacted, each watch reads the log and gets the error itself
             with contextlib.suppress(StorageError):
@@ -577,6 +586,7 @@ class SqliteStorage:
                 if isinstance(failed, UnknownOutcomeError) and isinstance(write.outcome, StorageError):
                     failed = StorageError(*failed.args)  # it was refused in the transaction: nothing of it is stored
                 write.outcome = failed
+            self._unwritten = str(self._storage_error(error))
         self._acknowledge(group)
 
     def _acknowledge(self, group: list[_Write]) -> None:
@@ -584,6 +594,7 @@ class SqliteStorage:
         if changes:
             self._feed_until(changes[0].revision - 1)  # writes that other processes committed before this group
             self._feed.publish(changes)
+            self._unwritten = ""
         for write in group:
             if write.done.done():
                 continue
