@@ -207,6 +207,11 @@ def test_an_empty_token_file_holds_no_token(planned: Callable[..., AgentPlan], t
         pytest.param(("--server", "192.0.2.10:6443"), "--server: the scheme must be https", id="no URL"),
         pytest.param(("--server", "https://u:p@192.0.2.10"), "user name or a password", id="a password in the URL"),
         pytest.param(("--server", URL, "--token", "K10x"), "--token: invalid token format", id="a token that is none"),
+        pytest.param(
+            ("--server", URL, "--token", "${TOKEN}"),
+            "--token: it has a placeholder of the form ${NAME}",
+            id="a template",
+        ),
         pytest.param(("--server", URL, "--token", TOKEN, "--token-file", "x"), "cannot both be given", id="two tokens"),
         pytest.param(("--server", URL, "--node-ip", "a"), '--node-ip: "a" is not an IP address', id="no address"),
         pytest.param(("--server", URL, "--node-name", "A_b"), '--node-name "A_b" is invalid', id="no name of a node"),

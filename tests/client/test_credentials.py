@@ -87,6 +87,9 @@ def test_a_token_file_is_read_again_after_a_minute_and_keeps_its_last_good_value
         pytest.param(b"hunter2\0", id="a zero byte"),
         pytest.param("hunter2-é".encode(), id="letters that no token has"),
         pytest.param(b"hunter2\xff", id="bytes that are no text"),
+        pytest.param(b"${hunter2}", id="a variable of a template"),
+        pytest.param(b"{{ hunter2 }}", id="a placeholder of a template"),
+        pytest.param(b"<hunter2>", id="a placeholder of a page"),
     ],
 )
 def test_what_is_no_token_is_refused_and_not_repeated(tmp_path: Path, content: bytes) -> None:

@@ -55,6 +55,29 @@ def test_anything_else_is_refused_without_repeating_it(text: str) -> None:
         assert part not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("abc", "the dot and the 16 characters behind it are missing"),
+        ("07401b", "the dot and the 16 characters behind it are missing"),
+        ("07401b.", "16 of the 16 characters behind the dot are missing"),
+        ("07401b.f395accd246ae52", "1 of the 16 characters behind the dot are missing"),
+        ("7401b.f395accd246ae52d", "1 of the 6 characters before the dot are missing"),
+        (".f395accd246ae52d", "6 of the 6 characters before the dot are missing"),
+        ("f395accd246ae52d", "nothing before or after"),
+        ("07401.f395accd246ae52", "nothing before or after"),
+        ("07401B.f395", "nothing before or after"),
+        ("${TOKEN}", "a placeholder of the form ${NAME}"),
+        ("07401b.{{ secret }}", "a placeholder of the form {{ name }}"),
+    ],
+)
+def test_a_refusal_names_the_missing_part_or_the_placeholder(text: str, reason: str) -> None:
+    with pytest.raises(TokenError) as caught:
+        tokens.parse_token(text)
+    assert reason in str(caught.value)
+    assert ("; " in str(caught.value)) == reason.endswith("missing")
+
+
 def test_no_way_of_printing_a_token_shows_its_secret() -> None:
     token = tokens.parse_token(GOOD)
     for shown in (str(token), repr(token), f"{token}", f"{token!r}"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.bootstraptoken.token import BootstrapToken, unfilled_placeholder
 from mooring.trust.k3s.token import (
     K3sToken,
     TokenFormatError,
@@ -30,8 +30,6 @@ READ = {
     "a short password": ("hunter2", ("", "", "hunter2", None)),
     "a short password with colons": ("a:b::c", ("", "", "a:b::c", None)),
     "a short password that ends with a colon": ("a:", ("", "", "a:", None)),
-    "a short password of one separator": ("::", ("", "", "::", None)),
-    "a short password that begins with a colon": (":a", ("", "", ":a", None)),
     "a short bootstrap token": (BOOTSTRAP, ("", "", None, BOOTSTRAP)),
     "a full password": (f"K10{HASH}::server:pass", (HASH, "server", "pass", None)),
     "a full password of an agent": (f"K10{HASH}::node:pass", (HASH, "node", "pass", None)),
@@ -102,7 +100,104 @@ def test_read_as_k3s_reads(text: str, wanted: tuple[str, str, str | None, str | 
 def test_refused_with_the_text_of_k3s(text: str, message: str) -> None:
     with pytest.raises(TokenFormatError) as raised:
         parse_token(text)
-    assert str(raised.value) == message
+    assert re.fullmatch(f"{message}(: .*)?", str(raised.value))
+
+
+PASSWORD = "5f4dcc3b5aa765d61d8327deb882cf99"
+MISSING = {
+    "no hash yet": (0, r"K10.*|.*empty|it is the beginning of a whole token: the hash .*"),
+    "in the hash": (
+        3,
+        r"invalid token format: the hash of the CA has \d+ of 64 digits, and :: and the credential .* are missing",
+    ),
+    "after the separator": (
+        69,
+        r"invalid token format: the user and the password, or the bootstrap token, behind :: are missing",
+    ),
+    "in the user or the id": (
+        70,
+        r"invalid token format: the password is missing, or a part of the bootstrap token behind ::",
+    ),
+}
+"""First length of the beginning of a token → what its error says, up to the next row."""
+
+
+@pytest.mark.parametrize("credential", [f"server:{PASSWORD}", f"node:{PASSWORD}", BOOTSTRAP])
+def test_every_beginning_of_a_whole_token_is_refused_with_its_missing_part(credential: str) -> None:
+    """A password that was cut cannot be told from a short one. It goes to a server whose CA has the hash, and only there."""
+    whole = f"K10{HASH}::{credential}"
+    end = whole.index(PASSWORD) if PASSWORD in whole else len(whole)
+    for length in range(end):
+        with pytest.raises(TokenFormatError) as raised:
+            parse_token(whole[:length])
+        wanted = next(text for first, text in reversed(MISSING.values()) if length >= first)
+        if whole[:length].endswith(("server:", "node:")):
+            wanted = "invalid token format: the password behind the user is missing"
+        assert re.fullmatch(wanted, str(raised.value)), (length, str(raised.value))
+
+
+@pytest.mark.parametrize("credential", [f"server:{PASSWORD}", f"node:{PASSWORD}", BOOTSTRAP])
+def test_every_end_of_a_whole_token_is_refused_up_to_its_credential(credential: str) -> None:
+    """What is left of a password alone is a password, and the complete bootstrap token is a token of its own."""
+    whole = f"K10{HASH}::{credential}"
+    credential_start = whole.index(PASSWORD if PASSWORD in whole else BOOTSTRAP)
+    for start in range(1, credential_start):
+        with pytest.raises(TokenFormatError, match=r"it has the hash of a CA|it is the end of a whole token"):
+            parse_token(whole[start:])
+
+
+@pytest.mark.parametrize("length", range(7, len(BOOTSTRAP)))
+def test_a_bootstrap_token_without_its_end_is_not_a_password(length: int) -> None:
+    with pytest.raises(
+        TokenFormatError, match=rf"{len(BOOTSTRAP) - length} of the 16 characters behind the dot are missing"
+    ):
+        parse_token(BOOTSTRAP[:length])
+
+
+@pytest.mark.parametrize("start", range(1, 7))
+def test_a_bootstrap_token_without_its_beginning_is_not_a_password(start: int) -> None:
+    with pytest.raises(TokenFormatError, match=rf"{start} of the 6 characters before the dot are missing"):
+        parse_token(BOOTSTRAP[start:])
+
+
+PLACEHOLDERS = {
+    "${TOKEN}": "${NAME}",
+    "$TOKEN": "$NAME",
+    "$(cat /etc/token)": "$(command)",
+    "{{ token }}": "{{ name }}",
+    "{{.Token}}": "{{ name }}",
+    "<%= token %>": "<% name %>",
+    "<token>": "<name>",
+    "%TOKEN%": "%NAME%",
+    "{token}": "{name}",
+    "#{token}": "{name}",
+    "((token))": "((name))",
+    "@TOKEN@": "@NAME@",
+    "__TOKEN__": "__NAME__",
+    "<id>.<secret>": "<name>",
+    "abcdef.$SECRET": "$NAME",
+    "K10${HASH}::node:hunter2": "${NAME}",
+    "K10$HASH::node:hunter2": "$NAME",
+    f"K10{HASH}::server:<password>": "<name>",
+    f"K10{HASH}::{{{{ credential }}}}": "{{ name }}",
+    f"K10{HASH}::<id>.0123456789abcdef": "<name>",
+}
+
+
+@pytest.mark.parametrize(("text", "form"), PLACEHOLDERS.items())
+def test_a_template_that_was_not_filled_in_is_not_a_token(text: str, form: str) -> None:
+    with pytest.raises(TokenFormatError) as raised:
+        parse_token(text)
+    assert str(raised.value) == (
+        f"it has a placeholder of the form {form}, and not the value: the variable or the template was not filled in"
+    )
+
+
+@pytest.mark.parametrize(
+    "password", ["pa$$word", "cost$5", "a<b>c", "100%sure%", "$", "a{1}", "x__y__z", "me@example.com", "[token]"]
+)
+def test_a_password_with_the_characters_of_a_placeholder_stays_one(password: str) -> None:
+    assert told(parse_token(password)) == ("", "", password, None)
 
 
 def test_bytes_of_a_command_line_that_are_no_utf_8_survive() -> None:
@@ -116,7 +211,7 @@ def test_any_text_is_a_token_or_refused(text: str | bytes) -> None:
     try:
         token = parse_token(text)
     except TokenFormatError as error:
-        texts = r"token must not be empty|invalid token (format|CA hash length)|(a token is one line|the text|it (is|has) the).*"
+        texts = r"token must .*|invalid token (format|CA hash length)(: .*)?|(a token is one|the text|it (is|has) (the|a)) .*"
         assert re.fullmatch(texts, str(error))  # noqa: PT017 - not always raised
         return
     assert (token.password is None) != (token.bootstrap is None)
@@ -124,8 +219,8 @@ def test_any_text_is_a_token_or_refused(text: str | bytes) -> None:
 
 
 HASHES = st.text(alphabet="0123456789abcdef", min_size=64, max_size=64)
-USERS = st.text(st.characters(codec="utf-8", exclude_characters=":"))
-PASSWORDS = st.text(st.characters(codec="utf-8"), min_size=1)
+USERS = st.text(st.characters(codec="utf-8", exclude_characters=":$<%{@_("))
+PASSWORDS = st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda text: not unfilled_placeholder(text))
 TOKENS = st.builds(
     BootstrapToken,
     st.from_regex(r"[a-z0-9]{6}", fullmatch=True),
@@ -218,6 +313,9 @@ BASE64 = base64.b64encode(WHOLE.encode()).decode()
         pytest.param(f"K10{HASH[:9]}:{BOOTSTRAP}", END_ALONE, id="most of the hash is lost before a bootstrap token"),
         pytest.param("K10012345\u2026::server:hunter2"[3:], END_ALONE, id="a hash that a terminal has shortened"),
         pytest.param("::server:hunter2", END_ALONE, id="the separator and the rest"),
+        pytest.param("::", END_ALONE, id="the separator alone"),
+        pytest.param(":hunter2", END_ALONE, id="the password behind its colon"),
+        pytest.param("rver:hunter2", END_ALONE, id="a part of the user and the password"),
         pytest.param("node:hunter2", END_ALONE, id="the user and the password"),
         pytest.param(f"::{BOOTSTRAP}", END_ALONE, id="the separator and a bootstrap token"),
         pytest.param("k10::server:hunter2", END_ALONE, id="a small letter, without a hash"),

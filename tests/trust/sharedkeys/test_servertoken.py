@@ -43,9 +43,12 @@ REFUSED = {
     "the token of another user": (f"K10{HASH}::jane:{SECRET}", "must end with ::server:<password>"),
     "a form without a user": (
         f"K10{HASH}::{SECRET}",
-        "invalid token format: a server token that begins with K10 is read",
+        "invalid token format: .*; a server token that begins with K10 is read",
     ),
-    "a password that begins like the whole form": (f"K10-{SECRET}", "invalid token format: a server token that begins"),
+    "a password that begins like the whole form": (
+        f"K10-{SECRET}",
+        "invalid token format: .*; a server token that begins",
+    ),
     "a hash that is too short": (
         f"K10abc::server:{SECRET}",
         "invalid token CA hash length: .* 64 digits of the hash or none",

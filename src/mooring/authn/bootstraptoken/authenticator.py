@@ -24,7 +24,7 @@ from mooring.authn.reasons import UNREADABLE
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import BOOTSTRAP_USER_PREFIX, UserInfo
 from mooring.trust.bootstraptoken import tokensecret
-from mooring.trust.bootstraptoken.token import TokenError, parse_token
+from mooring.trust.bootstraptoken.token import looks_like_token, parse_token
 
 _NOT_MINE = NotMine()
 
@@ -41,10 +41,10 @@ class BootstrapTokenAuthenticator:
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if credentials.bearer is None:
             return _NOT_MINE
-        try:
-            token = parse_token(credentials.bearer.reveal().decode("utf-8", "surrogateescape"))
-        except TokenError:
+        text = credentials.bearer.reveal().decode("utf-8", "surrogateescape")
+        if not looks_like_token(text):
             return _NOT_MINE
+        token = parse_token(text)
         found = views["secrets"].get(tokensecret.secret_name(token.id), tokensecret.NAMESPACE)
         gone = ends.ended(views, ends.End.TOKEN, token.id) if found is not None else None
         if found is not None and gone is not None and found["metadata"].get("uid") in ends.uids_of(gone):

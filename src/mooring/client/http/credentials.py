@@ -5,7 +5,8 @@ Rules kept here (client-go `transport`, `clientcmd`):
 * An exec plugin runs when its credential is missing or expired, and again when the server answered 401.
 * Files are read again after a 401: a rotated certificate works without a restart.
 * `auth-provider` is refused by name: no client runs it since Kubernetes 1.26.
-* A token of several words or lines, from a wrong file for example, is refused before anything is sent. No message repeats it.
+* A token of several words or lines, from a wrong file for example, is refused before anything is sent, and so is a placeholder. No
+  message repeats it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mooring.client.files import read_limited
 from mooring.client.http import execplugin
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.trust.bootstraptoken.token import unfilled_placeholder
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 TOKEN_FILE_PERIOD = timedelta(minutes=1)
@@ -115,6 +117,8 @@ class ClientCredentials:
 
 
 def _bearer(token: Secret, source: str) -> Secret:
+    if problem := unfilled_placeholder(token.reveal().decode("ascii", "replace")):
+        raise ConfigError(f"{source} does not hold a token: {problem}")
     if not _TOKEN.fullmatch(token.reveal()):
         raise ConfigError(f"{source} does not hold a token, which is one word without spaces; is it the right one?")
     return Secret(b"Bearer " + token.reveal())

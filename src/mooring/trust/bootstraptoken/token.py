@@ -38,6 +38,22 @@ _ID = re.compile(r"[a-z0-9]{6}")
 _TOKEN = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
 _SECRET = re.compile(r"(?<![\w.-])[A-Za-z0-9]{6}\.[A-Za-z0-9]{16}(?![\w.-])|[Kk]10|:(?:server|node):")
 _GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
+_PLACEHOLDERS = {
+    "${NAME}": r"\$\{[^{}]*\}",
+    "$(command)": r"\$\([^()]*\)",
+    "{{ name }}": r"\{\{[^{}]*\}\}",
+    "<% name %>": r"<%[^<>]*%>",
+    "$NAME": r"(?<![^.:])\$[A-Za-z_][A-Za-z0-9_]*(?![^.:])",
+    "<name>": r"(?<![^.:])<[^<>]*>(?![^.:])",
+    "%NAME%": r"(?<![^.:])%[A-Za-z_][A-Za-z0-9_]*%(?![^.:])",
+    "{name}": r"(?<![^.:])#?\{[^{}]*\}(?![^.:])",
+    "((name))": r"(?<![^.:])\(\([^()]*\)\)(?![^.:])",
+    "@NAME@": r"(?<![^.:])@[A-Za-z_][A-Za-z0-9_]*@(?![^.:])",
+    "__NAME__": r"(?<![^.:])__[A-Za-z_][A-Za-z0-9_]*__(?![^.:])",
+}
+"""Placeholders of shells, templates and documentation. Those with one character at each end may be a part of a password, and are
+recognized only as a complete part of a token."""
+_PLACEHOLDER = re.compile("|".join(f"({form})" for form in _PLACEHOLDERS.values()))
 _UNIFORM = 256 - 256 % len(ALPHABET)
 
 
@@ -75,15 +91,42 @@ def may_hold_token(text: str) -> bool:
     return _SECRET.search(text) is not None
 
 
+def unfilled_placeholder(text: str) -> str:
+    """Return why a text with a placeholder cannot be a token; "" without one. Its name is not repeated."""
+    found = _PLACEHOLDER.search(text)
+    if found is None:
+        return ""
+    form = list(_PLACEHOLDERS)[(found.lastindex or 0) - 1]
+    return f"it has a placeholder of the form {form}, and not the value: the variable or the template was not filled in"
+
+
+def missing_part(text: str) -> str:
+    """Return what a bootstrap token lacks whose beginning or end was cut off; "" for every other text."""
+    id_, dot, secret = text.partition(".")
+    if not text.isascii() or not (id_ + secret).isalnum() or (id_ + secret) != (id_ + secret).lower():
+        return ""
+    if not dot:
+        return "" if len(id_) > ID_LENGTH else f"the dot and the {SECRET_LENGTH} characters behind it are missing"
+    if len(id_) == ID_LENGTH and len(secret) < SECRET_LENGTH:
+        return f"{SECRET_LENGTH - len(secret)} of the {SECRET_LENGTH} characters behind the dot are missing"
+    if len(id_) < ID_LENGTH and len(secret) == SECRET_LENGTH:
+        return f"{ID_LENGTH - len(id_)} of the {ID_LENGTH} characters before the dot are missing"
+    return ""
+
+
 def parse_token(text: str) -> BootstrapToken:
     """Return the token in `text`, which holds nothing else. Raises TokenError."""
     match = _TOKEN.fullmatch(text)
     if not text:
         raise TokenError("the bootstrap token is empty: the file or the variable that was to hold it has nothing")
     if match is None:
+        if problem := unfilled_placeholder(text):
+            raise TokenError(f"the bootstrap token cannot be used: {problem}")
+        missing = missing_part(text)
         raise TokenError(
             "the bootstrap token is not of the form abcdef.0123456789abcdef: "
             "6 characters, one dot, 16 characters, only a-z and 0-9, nothing before or after"
+            + (missing and f"; {missing}")
         )
     return BootstrapToken(match[1], Secret(match[2]))
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import base64
 import re
 
+from mooring.trust.bootstraptoken.token import missing_part
+
 MISPLACED_HASH = (
     "it has the hash of a CA, and not the form of a whole token: K10, the 64 digits of the hash, :: and the rest"
 )
@@ -24,8 +26,12 @@ _HASH = re.compile(
 )
 """A hash, also one that lost digits, before the separator, also one that lost a colon, or is written otherwise."""
 _HASH_IN_USER = re.compile(rb"[0-9A-Fa-f]{32,}")
-_END = re.compile(rb"(?:\A|:)(?:server|node):|:[a-z0-9]{6}\.[a-z0-9]{16}\Z")
-"""End of a whole token behind the hash, with a part of the separator: the hash is lost, or too much of it."""
+_END = re.compile(
+    rb"\A(?:(?:(?:(?:(?:s?e)?r)?v)?e)?r|(?:(?:n?o)?d)?e)?:|:(?:server|node):|:[a-z0-9]{6}\.[a-z0-9]{16}\Z"
+)
+"""End of a whole token behind the hash, from any character of the separator or the user on: the hash is lost, or too much of it."""
+_DIGITS = re.compile(rb"[0-9A-Fa-f]{0,64}:?")
+_BEGINNINGS = (b"K", b"K1")
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _USERS = (b"", b"server", b"node")
 _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]")
@@ -64,7 +70,29 @@ def damage(data: bytes) -> str:
         return "the text begins with a byte order mark, or has a NUL: write it as UTF-8 without one"
     if b"\n" in data or b"\r" in data:
         return "a token is one line: remove the line break, and what is not the token"
-    return ""
+    if data in _BEGINNINGS:
+        return f"it is the beginning of a whole token{cut_off(b'')}"
+    missing = missing_part(data.decode("ascii", "replace")) if b"." in data else ""
+    return f"it is a part of a bootstrap token: {missing}" if missing else ""
+
+
+def cut_off(rest: bytes) -> str:
+    """Return which part is missing in a whole token that k3s refuses; `rest` is the text behind `K10`."""
+    ca_hash, separator, credential = rest.partition(b"::")
+    digits = len(ca_hash.removesuffix(b":"))
+    if not separator:
+        if _DIGITS.fullmatch(rest):
+            return f": the hash of the CA has {digits} of 64 digits, and :: and the credential behind it are missing"
+        return ": the hash of the CA and :: are missing"
+    if _DIGITS.fullmatch(ca_hash) and 0 < digits < 64:
+        return f": the hash of the CA has {digits} of 64 digits"
+    if len(ca_hash) not in (0, 64):
+        return ": K10 is followed by the 64 digits of the hash of the CA and ::"
+    if not credential.strip(b":"):
+        return ": the user and the password, or the bootstrap token, behind :: are missing"
+    if credential.endswith(b":"):
+        return ": the password behind the user is missing"
+    return ": the password is missing, or a part of the bootstrap token behind ::"
 
 
 def damage_without_hash(credential: bytes) -> str:

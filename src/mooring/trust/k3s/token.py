@@ -8,6 +8,8 @@ Rules kept here (docs/protocol/k3s.md#tokens; what k3s itself accepts, with its 
 * Without `::` there is no hash: `K10user:pass` is a user and a password.
 * A text that has a whole token with a hash, but not at its beginning, or the hash of one in another place, is refused: k3s reads it
   as a password, and drops the hash (`mooring.trust.k3s.damagedtoken`).
+* A text with the placeholder of a template or a shell is refused, and so is the beginning or the end of a token, where it cannot be
+  a password.
 * The password is a Secret. A text that was read otherwise than it was meant may have a part of a password in place of the hash or
   the user: neither is printed unless it is a digest or a user that k3s knows.
 """
@@ -19,9 +21,9 @@ from dataclasses import dataclass, replace
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, parse_token_id
+from mooring.trust.bootstraptoken.token import BootstrapToken, looks_like_token, parse_token_id, unfilled_placeholder
 from mooring.trust.bootstraptoken.token import parse_token as parse_bootstrap_token
-from mooring.trust.k3s.damagedtoken import damage, damage_without_hash
+from mooring.trust.k3s.damagedtoken import cut_off, damage, damage_without_hash
 
 PREFIX = "K10"
 HASH_LENGTH = 64
@@ -37,7 +39,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class TokenFormatError(ConfigError):
-    """The text is not a token that k3s accepts. The message is k3s's where k3s refuses it, and repeats no part of a token."""
+    """The text is not a token that k3s accepts. The message begins with k3s's where k3s refuses it, and repeats no part of it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -90,6 +92,8 @@ def parse_token(text: str | bytes) -> K3sToken:
     if not data:
         raise TokenFormatError("token must not be empty")
     has_prefix = data.startswith(_PREFIX)
+    if problem := unfilled_placeholder(data.removeprefix(_PREFIX).decode("ascii", "replace")):
+        raise TokenFormatError(problem)
     if not has_prefix:
         if problem := damage(data):
             raise TokenFormatError(problem)
@@ -98,13 +102,13 @@ def parse_token(text: str | bytes) -> K3sToken:
     if not separator:
         ca_hash, credential = b"", ca_hash
     if len(ca_hash) not in (0, HASH_LENGTH):
-        raise TokenFormatError("invalid token CA hash length")
+        raise TokenFormatError(f"invalid token CA hash length{cut_off(data.removeprefix(_PREFIX))}")
     digest = ca_hash.decode("utf-8", "surrogateescape")
     if bootstrap := _bootstrap_token(credential):
         return K3sToken(digest, "", None, bootstrap)
     username, _, password = credential.partition(b":")
     if not password:
-        raise TokenFormatError("invalid token format")
+        raise TokenFormatError(f"invalid token format{cut_off(data.removeprefix(_PREFIX))}")
     if has_prefix and not digest and (problem := damage_without_hash(credential)):
         raise TokenFormatError(problem)
     return K3sToken(digest, username.decode("utf-8", "surrogateescape"), Secret(password), None)
@@ -142,7 +146,5 @@ def password_credential(username: str, password: Secret) -> Secret:
 
 
 def _bootstrap_token(data: bytes) -> BootstrapToken | None:
-    try:
-        return parse_bootstrap_token(data.decode("ascii", "replace"))
-    except TokenError:
-        return None
+    text = data.decode("ascii", "replace")
+    return parse_bootstrap_token(text) if looks_like_token(text) else None

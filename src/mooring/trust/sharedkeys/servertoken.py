@@ -80,6 +80,6 @@ def _malformed(text: bytes, error: k3s.TokenFormatError) -> str:
     if not text.startswith(k3s.PREFIX.encode()):
         return str(error)
     return (
-        f"{error}: a server token that begins with {k3s.PREFIX} is read as {k3s.PREFIX}<hash of the CA>::server:<password>, with "
+        f"{error}; a server token that begins with {k3s.PREFIX} is read as {k3s.PREFIX}<hash of the CA>::server:<password>, with "
         f"{k3s.HASH_LENGTH} digits of the hash or none"
     )
