@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mooring import __version__
+from mooring import __version__, build
 from mooring.plane.configuration import SUBJECTS, declared_settings
 from tests.support.commandline import CommandLine, mooring
 
@@ -64,5 +64,6 @@ def test_help_about_nothing_is_one_line(path: str, said: str, mooring: CommandLi
 
 
 def test_the_version_has_a_form_for_programs(mooring: CommandLine) -> None:
-    assert mooring.done("version").startswith(f"mooring {__version__} ")
-    assert json.loads(mooring.done("version", "-o", "json"))["mooring"] == __version__
+    assert mooring.done("version").startswith(f"mooring {build.with_commit(__version__)} (Python ")
+    document = json.loads(mooring.done("version", "-o", "json"))
+    assert (document["mooring"], document["commit"]) == (__version__, build.commit())

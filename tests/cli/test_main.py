@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from mooring import __version__
+from mooring import __version__, build
 from mooring.cli import commands, main
 from mooring.cli.commands import COMMANDS, GROUPS
 from mooring.cli.options.flags import ObjectName
@@ -446,7 +446,7 @@ def test_completion_knows_commands_without_loading_them() -> None:
 
 class TestAsProcess:
     def test_the_version(self) -> None:
-        assert process("--version").out == f"mooring {__version__}\n"
+        assert process("--version").out == f"mooring {build.with_commit(__version__)}\n"
 
     def test_a_refusal_goes_to_stderr_with_1(self) -> None:
         outcome = process("token", "list", "--kubeconfig", "/nowhere")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mooring import build
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.apimachinery.codec.protobuf.decode import decode_message
@@ -543,7 +544,8 @@ async def test_the_version_document(server: Server) -> None:
         "minCompatibilityMajor": "1", "minCompatibilityMinor": "36",
     }  # fmt: skip
     assert document["gitVersion"].startswith("v1.37.1+mooring-")
-    assert set(document) >= {"gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"}
+    assert document["gitCommit"] == build.commit()
+    assert set(document) >= {"gitTreeState", "buildDate", "goVersion", "compiler", "platform"}
 
 
 @pytest.mark.parametrize("target", ["/api", "/apis"])

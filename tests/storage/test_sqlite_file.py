@@ -157,8 +157,10 @@ def test_a_database_of_another_program_is_refused_and_left_alone(path: Path, sta
 
 
 def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_holds(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
+
     async def fill(store: SqliteStorage) -> None:
         await store.create("/a", b"kept")
 
@@ -173,6 +175,8 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_holds(
     run(path, look)
     with sqlite3.connect(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        lines = [line for line in caplog.messages if "migrated" in line]
+        assert lines == [f"the database file {path} was migrated from schema 2 to 3"]
         assert connection.execute("SELECT count(*) FROM added").fetchone() == (0,)
     connection.close()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from mooring import __version__
+from mooring import __version__, build
 from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
@@ -33,7 +33,8 @@ def show_help(context: click.Context, command: Sequence[str]) -> None:
 @output_option(*REPORTED)
 def version(output: str) -> None:
     """Print the version of this program."""
+    python = platform.python_version()
     if output != "text":
-        printed.print_document({"mooring": __version__, "python": platform.python_version()}, output)
+        printed.print_document({"mooring": __version__, "commit": build.commit(), "python": python}, output)
     else:
-        echo(f"mooring {__version__} (Python {platform.python_version()})")
+        echo(f"mooring {build.with_commit(__version__)} (Python {python})")

@@ -24,7 +24,7 @@ from typing import NoReturn
 
 import click
 
-from mooring import __version__
+from mooring import __version__, build
 from mooring.cli.commands import TableGroup
 from mooring.cli.printing.plaintext import clean
 from mooring.cli.printing.redaction import redacted
@@ -53,7 +53,7 @@ def program() -> click.Group:
         text="Mooring joins machines to a cluster and says who is calling: a Kubernetes-compatible control plane for "
         "identity and trust.",
     )
-    click.version_option(__version__, prog_name="mooring", message="%(prog)s %(version)s")(group)
+    click.version_option(build.with_commit(__version__), prog_name="mooring", message="%(prog)s %(version)s")(group)
     group.context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
     return group
 

@@ -101,11 +101,12 @@ def server(address: str, report: Obj | None, problem: str) -> Obj:
         "address": address,
         "name": report["server"],
         "version": report["version"],
+        "commit": report.get("commit", ""),  # an older server does not tell
         "workers": report["workers"],
         "publishedAddresses": report["addresses"],
         "lostAddresses": report.get("lostAddresses", []),
         "servingCertificateEnds": serving.get("notAfter", ""),
-        "auditProblem": report.get("auditLog", {}).get("problem", ""),  # an older server does not tell
+        "auditProblem": report.get("auditLog", {}).get("problem", ""),
     }
 
 

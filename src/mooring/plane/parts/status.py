@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring import __version__
+from mooring import __version__, build
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
@@ -44,6 +44,7 @@ class ServerStatus:
             "server": platform.node(),
             "dataDir": self.config.data_dir,
             "version": __version__,
+            "commit": build.commit(),
             "addresses": [str(one) for one in self.config.endpoints],
             "lostAddresses": list(self.lost_addresses()),
             "workers": self.config[WorkersSettings].workers,

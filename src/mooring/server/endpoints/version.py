@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 
-from mooring import __version__
+from mooring import __version__, build
 from mooring.apimachinery.codec.json import encode_json, indent_json
 from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import accepted
@@ -31,7 +31,7 @@ async def version(context: RequestContext, nothing: None) -> Response:
         "minCompatibilityMajor": KUBERNETES_MAJOR,
         "minCompatibilityMinor": str(int(KUBERNETES_MINOR) - 1),
         "gitVersion": f"{KUBERNETES_VERSION}+mooring-{__version__}",
-        "gitCommit": "",
+        "gitCommit": build.commit(),
         "gitTreeState": "clean",
         "buildDate": BUILD_DATE,
         "goVersion": f"python{platform.python_version()}",

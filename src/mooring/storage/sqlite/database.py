@@ -259,6 +259,8 @@ def prepare(connection: sqlite3.Connection, path: Path, turn: Turn) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+    if 0 < version < len(MIGRATIONS):  # 0: a new file
+        log.info("the database file %s was migrated from schema %d to %d", path, version, len(MIGRATIONS))
     checkpoint(connection)
 
 
