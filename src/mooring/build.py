@@ -1,7 +1,7 @@
 """Build identity: the git commit from which the program was built, or that the checkout has from which it runs.
 
 Rules kept here:
-* A wheel and a source archive have the commit in a file that the build wrote (`hatch_build.py`). An editable install reads the
+* A wheel and a source archive have the commit in a file that the build hook of pyproject.toml wrote. An editable install reads the
   commit of its checkout, which moves on. Files are read, git is not run: `mooring --version` stays quick, and needs no git.
 * What cannot be read is no error: the commit is empty.
 """
