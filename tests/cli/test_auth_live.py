@@ -396,7 +396,7 @@ def test_a_kube_apiserver_is_named(audit_id: str, error: MooringError) -> None:
     with pytest.raises(PeerError) as caught:
         asyncio.run(request_explanation(cast(ClusterClient, Kubernetes(error)), audit_id, {}))
     assert str(caught.value) == (
-        "https://a.test:6443 is no Mooring server, it is Kubernetes v1.36.2: only a Mooring server explains refusals; "
+        "https://a.test:6443 is Kubernetes v1.36.2, not Mooring: only a Mooring server explains refusals; "
         "elsewhere the log of kube-apiserver tells the reason"
     )
 

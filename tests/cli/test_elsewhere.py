@@ -270,7 +270,35 @@ def test_the_ca_of_another_cluster_is_not_replaced(
     done = command("ca", "rollover", verb)
     assert done.code != 0
     assert done.err == (
-        f"Error: {peer.url} is no Mooring server, it is Kubernetes {VERSION}: only a Mooring server replaces its own CA. The CA of "
+        f"Error: {peer.url} is Kubernetes {VERSION}, not Mooring: only a Mooring server replaces its own CA. The CA of "
         "that cluster belongs to the program that made it, such as kubeadm: replace it as its documentation says\n"
+    )
+    assert [method for method, _ in peer.requests if method != "GET"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "purpose"),
+    [
+        (("ends", "list"), "remembers ends that a restored store would bring back"),
+        (("ends", "apply", "--all"), "remembers ends that a restored store would bring back"),
+        (("ends", "waive", "--all"), "remembers ends that a restored store would bring back"),
+        (
+            ("secrets-encryption", "status"),
+            "reports its encryption at rest; elsewhere look at --encryption-provider-config of each kube-apiserver",
+        ),
+        (
+            ("secrets-encryption", "rotate", "--encryption-provider-config", "/nowhere"),
+            "reports its encryption at rest; elsewhere look at --encryption-provider-config of each kube-apiserver",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_only_mooring_has_is_refused_with_the_kind_of_server(
+    peer: KubernetesPeer, command: CommandLine, words: tuple[str, ...], purpose: str
+) -> None:
+    done = command(*words)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.endswith(
+        f"Error: {peer.url} is Kubernetes {VERSION}, not Mooring: only a Mooring server {purpose}\n"
     )
     assert [method for method, _ in peer.requests if method != "GET"] == []

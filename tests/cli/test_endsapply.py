@@ -29,6 +29,10 @@ class Restored:
         self.config_map: Obj = {"metadata": {"name": ends.NAME}, "data": keys}
         self.deleted: list[str] = []
 
+    async def get_path(self, path: str) -> Obj:
+        assert path == "/version"
+        return {"gitVersion": "v1.37.1+mooring-0.1.0"}
+
     async def get(self, plural: str, name: str, namespace: str = "") -> Obj:
         assert (plural, name) == (ends.CONFIG_MAPS, ends.NAME)
         return self.config_map

@@ -713,6 +713,6 @@ def test_a_kube_apiserver_is_named(tmp_path: Path, code: int) -> None:
         )  # fmt: skip
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        f"Error: {server.url} is no Mooring server, it is Kubernetes v1.36.2: only a Mooring server gives credentials for a "
+        f"Error: {server.url} is Kubernetes v1.36.2, not Mooring: only a Mooring server gives credentials for a "
         "login; kubectl shows yours itself\n"
     )

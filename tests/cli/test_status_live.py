@@ -276,6 +276,16 @@ def documents(path: Path) -> list[Obj]:
     return found
 
 
+def test_a_watch_ends_when_its_reader_has_gone(cluster: LiveServer) -> None:
+    reader, writer = os.pipe()
+    words = ["-m", "mooring", "status", "-w", "--kubeconfig", str(cluster.kubeconfig)]
+    with os.fdopen(writer, "wb") as output:
+        running = forkserver.Process(words, stdout=output, stderr=subprocess.DEVNULL)
+    with os.fdopen(reader) as lines:
+        assert lines.readline() == f"Cluster        {cluster.url}\n"
+    assert running.wait(20) == 141, "as a shell shows a program that SIGPIPE ended"
+
+
 def test_elsewhere_there_is_a_document_for_each_change(
     cluster: LiveServer, watcher: tuple[forkserver.Process, Path]
 ) -> None:

@@ -40,9 +40,7 @@ async def check_is_mooring(client: ClusterClient, purpose: str) -> None:
     except MooringError:
         return
     if version and not is_mooring(version):
-        raise NotMooringError(
-            f"{client.server} is no Mooring server, it is Kubernetes {version}: only a Mooring server {purpose}"
-        )
+        raise NotMooringError(f"{client.server} is Kubernetes {version}, not Mooring: only a Mooring server {purpose}")
 
 
 async def is_mooring_server(cluster: Cluster, clock: Clock) -> bool:

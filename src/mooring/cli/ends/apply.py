@@ -18,7 +18,7 @@ from mooring.api.mooring.membership import new_identity, with_spec
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, ending_options
-from mooring.cli.ends.stored import REMEDIES, change, fetch, kind_of, selected, waiting
+from mooring.cli.ends.stored import REMEDIES, change, fetch_waiting, kind_of, selected
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import rfc3339
@@ -49,7 +49,7 @@ async def _apply_all(
     client: ClusterClient, keys: tuple[str, ...], every: bool, chosen: ChosenCluster
 ) -> dict[str, str]:
     """Apply the ends; return the keys of those that a person has to settle, and why where an object cannot be read."""
-    found = waiting(await chosen.retry(lambda: fetch(client)))
+    found = await chosen.retry(lambda: fetch_waiting(client))
     left = {key: "" for key in found if is_more(key)} if every else {}
     for key in selected(found, keys, every):
         kind, value = kind_of(key), found[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.ends.stored import REMEDIES, fetch, kind_of, waiting
+from mooring.cli.ends.stored import REMEDIES, fetch_waiting, kind_of
 from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing.output import echo, print_document, print_table
 
@@ -20,7 +20,7 @@ def list_ends(output: str, chosen: ChosenCluster) -> None:
 
     While the list is not empty, the servers serve and issue nothing.
     """
-    found = waiting(chosen.run_with_retries(fetch))
+    found = chosen.run_with_retries(fetch_waiting)
     if output in ("json", "yaml"):
         print_document({"kind": "Ends", "items": [{"key": key, **value} for key, value in found.items()]}, output)
     elif output == "name":

@@ -8,6 +8,7 @@ from typing import Any
 from mooring.api.mooring import ends
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
+from mooring.client.serverversion import check_is_mooring
 from mooring.errors import ConfigError, ConflictError, NotFoundError
 
 MAX_CONFLICTS = 10
@@ -37,6 +38,12 @@ async def fetch(client: ClusterClient) -> Obj | None:
 def waiting(config_map: Obj | None) -> dict[str, Mapping[str, Any]]:
     """Return the ends that wait, by key."""
     return {key: ends.value_of(text) for key, text in sorted(ends.pending(config_map).items())}
+
+
+async def fetch_waiting(client: ClusterClient) -> dict[str, Mapping[str, Any]]:
+    """Return the ends that wait, by key. Raises NotMooringError for another API server, which remembers none."""
+    await check_is_mooring(client, "remembers ends that a restored store would bring back")
+    return waiting(await fetch(client))
 
 
 def kind_of(key: str) -> str:

@@ -11,7 +11,7 @@ import click
 
 from mooring.api.mooring.ends import WAIVED
 from mooring.cli.cluster import ChosenCluster, ending_options
-from mooring.cli.ends.stored import change, fetch, selected, waiting
+from mooring.cli.ends.stored import change, fetch_waiting, selected
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 
@@ -30,7 +30,7 @@ def waive(end: tuple[str, ...], every: bool, chosen: ChosenCluster) -> None:
 
 
 async def _waive_all(client: ClusterClient, keys: tuple[str, ...], every: bool, chosen: ChosenCluster) -> Sequence[str]:
-    found = waiting(await chosen.retry(lambda: fetch(client)))
+    found = await chosen.retry(lambda: fetch_waiting(client))
     waived = selected(found, keys, every)
 
     def edit(data: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ Rules kept here:
 from __future__ import annotations
 
 import json
+import select
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -36,6 +37,14 @@ def echo(*lines: str, err: bool = False) -> None:
 def ask(question: str) -> None:
     """Print a question on stderr, made printable, and stay on its line."""
     click.echo(clean(question), nl=False, err=True)
+
+
+def check_reader() -> None:
+    """Raise BrokenPipeError when the reader of standard output has gone, which a command that waits learns by no write."""
+    poller = select.poll()
+    poller.register(sys.stdout.fileno(), 0)  # POLLERR and POLLHUP are reported unasked
+    if poller.poll(0):
+        raise BrokenPipeError
 
 
 def draw(lines: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
+from mooring.client.serverversion import check_is_mooring
 from mooring.errors import ConfigError, NotFoundError
 from mooring.trust.encryption import keychange
 
@@ -37,6 +38,13 @@ async def fetch_servers(client: ClusterClient, now: datetime) -> tuple[Obj, ...]
     """Return the Leases of the servers that are running."""
     listed = await client.list("leases", NAMESPACE, label_selector=keychange.SERVER_LABEL)
     return keychange.live_servers(listed.items, now)
+
+
+async def check_server(client: ClusterClient) -> None:
+    """Raise NotMooringError for another API server, which does not report how it encrypts."""
+    await check_is_mooring(
+        client, "reports its encryption at rest; elsewhere look at --encryption-provider-config of each kube-apiserver"
+    )
 
 
 async def fetch(client: ClusterClient, now: datetime) -> EncryptionOverview:

@@ -113,6 +113,7 @@ def rotate(file: str, yes: bool, wait: timedelta, chosen: ChosenCluster) -> None
 
     async def work(client: ClusterClient) -> None:
         await chosen.retry(lambda: client.get_path("/version"))
+        await report.check_server(client)
         await _rotate(_Rotation(place, client, chosen.clock, wait), lambda: yes or _confirmed(place))
 
     chosen.run(work)

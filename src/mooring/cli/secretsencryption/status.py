@@ -9,6 +9,7 @@ from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.secretsencryption import report
+from mooring.client.cluster import ClusterClient
 
 
 @click.command("status")
@@ -19,7 +20,12 @@ def status(output: str, chosen: ChosenCluster) -> None:
 
     A value is stale when another key than the first one has written it. `mooring secrets-encryption rotate` writes it again.
     """
-    found = chosen.run_with_retries(lambda client: report.fetch(client, chosen.clock.now()))
+
+    async def overview(client: ClusterClient) -> report.EncryptionOverview:
+        await report.check_server(client)
+        return await report.fetch(client, chosen.clock.now())
+
+    found = chosen.run_with_retries(overview)
     if output in ("json", "yaml"):
         servers = [
             {"server": server, "configHash": config_hash, "automaticReload": reloads == "yes"}

@@ -4,6 +4,7 @@ Rules kept here:
 * `--watch` draws the screen again on a terminal. Elsewhere it prints the whole again after each change. Ctrl-C ends it.
 * It waits at least INTERVAL between two looks, and longer where a look takes long, so that watching costs a large cluster a tenth
   of what a loop of commands would.
+* It ends within INTERVAL when the reader of its output has gone, as `head` does, whether or not there is a change to print.
 * A failure while watching is shown, and the next look tries again.
 """
 
@@ -19,7 +20,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster, cluster_options, is_transient
 from mooring.cli.options.client import output_option
 from mooring.cli.printing import output as printing
-from mooring.cli.printing.output import draw, echo
+from mooring.cli.printing.output import check_reader, draw, echo
 from mooring.cli.printing.redaction import redacted
 from mooring.cli.status.gathering import gather, text
 from mooring.cli.status.sections import SECTIONS, without_changing
@@ -74,7 +75,10 @@ async def _watch(client: ClusterClient, chosen: ChosenCluster, form: str) -> Non
                 _print(found, form, now)
                 sys.stdout.flush()
                 shown = known
-        await clock.sleep(max(INTERVAL, SHARE * (clock.monotonic() - started)))
+        due = clock.monotonic() + max(INTERVAL, SHARE * (clock.monotonic() - started))
+        while (left := due - clock.monotonic()) > 0:
+            check_reader()
+            await clock.sleep(min(left, INTERVAL))
 
 
 def _print(found: dict[str, Obj], form: str, now: datetime) -> None:

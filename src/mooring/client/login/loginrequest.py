@@ -56,7 +56,7 @@ async def request_credential(place: Place, user: KubeconfigUser, kind: str, cloc
             if isinstance(error, NotKubernetesError) and "404" not in str(error):
                 raise
             raise PeerError(
-                f"{place.server} offers no login: it is no Mooring server, or its --login-ttl is 0"
+                f"{place.server} offers no login: it is not a Mooring server, or its --login-ttl is 0"
             ) from None
     now = clock.now()
     try:
