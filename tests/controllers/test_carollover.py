@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mooring.api.view import Views
+from mooring.api.mooring import ends
+from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.certificates.carollover import (
     CLEANING,
@@ -235,6 +236,89 @@ def test_before_drain_machines_are_not_counted(phase: str) -> None:
     counted = rollover(phase, phase, machinesBehind=[], machinesBehindTotal=0)
     status = plan(counted, disk(phase), BEHIND, NOW).status
     assert not status.keys() & {"machinesBehind", "machinesBehindTotal"}
+
+
+SERIAL, KEY = "a1", "sha256:" + "d" * 64
+
+
+def record(number: str, issuer: str = OLD.pin, end: timedelta = HOUR, key: str = KEY) -> Obj:
+    return {"serialNumber": number, "publicKey": key, "issuer": issuer, "notAfter": moment(end)}
+
+
+def machine(*keys: Obj, companions: Sequence[Obj] = (), **spec: Any) -> Obj:
+    return thing("n1", spec={"keys": list(keys), "companions": list(companions), **spec})
+
+
+def entry(name: str, **spec: Any) -> Obj:
+    return thing(name, spec={"reason": "keyCompromise", **spec})
+
+
+OF_SERIAL = entry(f"serial-{SERIAL}", serialNumber=SERIAL)
+OF_KEY = entry(f"key-{'d' * 64}", publicKey=KEY)
+OF_NODE = entry("node-n1", nodeName="n1", issuedBefore=moment(timedelta(0)), knownSerialNumbers=[SERIAL])
+OF_NODE["metadata"]["creationTimestamp"] = moment(timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("identity_of_it", "denylist", "is_behind"),
+    [
+        pytest.param(machine(record(SERIAL)), [], True, id="accepted"),
+        pytest.param(machine(record(SERIAL)), [OF_SERIAL], False, id="revoked by serial number"),
+        pytest.param(
+            machine(record(SERIAL)),
+            [entry(f"serial-{SERIAL}-{'a' * 64}", serialNumber=SERIAL, issuer=OLD.pin)],
+            False,
+            id="by the serial number of one CA",
+        ),
+        pytest.param(machine(record(SERIAL)), [OF_KEY], False, id="by key"),
+        pytest.param(machine(record(SERIAL)), [OF_NODE], False, id="by node"),
+        pytest.param(machine(record("b2")), [OF_NODE], True, id="issued after the revocation of the node"),
+        pytest.param(machine(record(SERIAL), record("b2")), [OF_SERIAL], True, id="the newer one is accepted"),
+        pytest.param(machine(record("b2"), record(SERIAL)), [OF_SERIAL], True, id="the older one is accepted"),
+        pytest.param(machine(record("b2", end=-HOUR), record(SERIAL)), [OF_SERIAL], False, id="the older one has expired"),
+        pytest.param(machine(record("b2"), record(SERIAL)), [OF_KEY], False, id="both have the key"),
+        pytest.param(machine(record("b2", OLD.pin), record(SERIAL, NEW.pin)), [OF_SERIAL], True, id="the newer is refused"),
+        pytest.param(machine(record("b2", NEW.pin), record(SERIAL, OLD.pin)), [OF_SERIAL], False, id="the older is refused"),
+        pytest.param(
+            machine(record(SERIAL), companions=[record("c3")]), [OF_SERIAL], True, id="one beside its own is accepted"
+        ),
+        pytest.param(
+            machine(record(SERIAL), companions=[record("c3")]), [OF_KEY], False, id="those beside its own are refused, too"
+        ),
+        pytest.param(machine(record(SERIAL), nodeUID="another"), [], False, id="its Node was deleted"),
+        pytest.param(machine(record(SERIAL), nodeUID="another", reregisters=True), [], True, id="it may register again"),
+    ],
+)  # fmt: skip
+def test_a_machine_whose_certificates_are_all_refused_holds_nothing_up(
+    identity_of_it: Obj, denylist: list[Obj], is_behind: bool
+) -> None:
+    seen = views(nodes=[node("n1", NEW.pin)], nodeidentities=[identity_of_it], certificaterevocations=denylist)
+    told = plan(rollover("Drain", "Drain"), disk("Drain"), seen, NOW)
+    assert told.status["machinesBehindTotal"] == is_behind
+    gate = plan(rollover("Retired", "Drain"), disk("Drain"), seen, NOW)
+    assert gate.step is (None if is_behind else RolloverStep.RETIRE)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_an_abort_waits_for_machines_that_are_let_in(refused: bool) -> None:
+    denylist = [OF_KEY] if refused else []
+    seen = views(nodes=[node("n1")], nodeidentities=[machine(record(SERIAL, NEW.pin))], certificaterevocations=denylist)
+    assert bool(machines_ahead(NEW.pin, seen, NOW)) is not refused
+
+
+@pytest.mark.parametrize(
+    "unreadable",
+    [
+        pytest.param({"certificaterevocations": {("", f"serial-{SERIAL}"): "truncated"}}, id="revocation"),
+        pytest.param({"certificaterevocations": {("", "node-n1"): "truncated"}}, id="revocation of the node"),
+        pytest.param({"configmaps": {(ends.NAMESPACE, ends.NAME): "truncated"}}, id="Nodes that were deleted before a restore"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_holds_up(unreadable: dict[str, dict[tuple[str, str], str]]) -> None:
+    seen = dict(views(nodes=[node("n1", NEW.pin)], nodeidentities=[machine(record(SERIAL))]))
+    for plural, problems in unreadable.items():
+        seen[plural] = FixedView(unreadable=problems)
+    assert plan(rollover("Retired", "Drain"), disk("Drain"), seen, NOW).step is None
 
 
 def test_where_another_ca_verifies_the_server_its_trust_does_not_matter() -> None:

@@ -56,6 +56,9 @@ class FixedCheck:
         return None if self.automatic_only and not issuance.automatic else self.finding
 
 
+OF_USER = build_request(generate_key(), "jane", ())
+
+
 def csr(*conditions: Obj) -> Obj:
     spec = {
         "request": base64.b64encode(PEM).decode(),
@@ -107,13 +110,19 @@ def test_an_objection_holds_the_request_for_a_person_and_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "machine"),
-    [({}, "system:bootstrap:abcdef"), ({NODE_NAME: ["worker"]}, "node worker")],
-    ids=["of a user", "of a machine that joins k3s's way"],
+    ("changes", "machine"),
+    [
+        pytest.param({}, "node n1 (system:bootstrap:abcdef)", id="a machine that joins with a token"),
+        pytest.param({"username": "system:node:n1"}, "node n1", id="a machine that renews"),
+        pytest.param({"extra": {NODE_NAME: ["worker"]}}, "node worker", id="a machine that joins k3s's way"),
+        pytest.param({"request": base64.b64encode(OF_USER).decode(), "username": "jane"}, "jane", id="a user"),
+        pytest.param({"request": "%%%"}, "system:bootstrap:abcdef", id="no base64"),
+        pytest.param({"request": "eA=="}, "system:bootstrap:abcdef", id="no request"),
+    ],
 )
-def test_the_log_says_once_which_request_waits_and_why(extra: dict[str, list[str]], machine: str) -> None:
+def test_the_log_says_once_which_request_waits_and_why(changes: Obj, machine: str) -> None:
     held = csr()
-    held["spec"] |= {"username": "system:bootstrap:abcdef", "extra": extra}
+    held["spec"] |= changes
     (update,) = marked_as_held(held, HELD)
     assert isinstance(update, Update)
     assert update.announcement == (

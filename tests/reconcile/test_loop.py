@@ -162,6 +162,30 @@ async def test_a_plan_that_returns_retry_is_planned_with_back_off(room: Room) ->
 
 
 @in_room
+async def test_a_key_that_waits_is_logged_once_for_each_reason(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    reasons = ["why"] * 4 + ["another"] * 4 + [""] + ["why"] * 4
+    left = list(reasons)
+
+    def waits(key: Key, views: Views, now: datetime) -> Sequence[Action]:
+        reason = left.pop(0) if left else ""
+        return (Retry(reason),) if reason else ()
+
+    caplog.set_level(logging.INFO, "mooring.controllers")
+    controller = Scripted(waits)
+    await room.create("configmaps", config_map("a"))
+    async with running(room, [controller]):
+        for _ in range(8):
+            await room.clock.advance(0.64)
+        await until(lambda: len(controller.planned) == 9)
+        await room.patch("configmaps", "a", {"data": {"x": "y"}})
+        for _ in range(8):
+            await room.clock.advance(0.64)
+        await until(lambda: not left)
+    lines = [line for line in caplog.messages if " waits: " in line]
+    assert lines == [f"scripted-controller default/a waits: {reason}" for reason in ("why", "another", "why")]
+
+
+@in_room
 async def test_success_resets_the_back_off(room: Room) -> None:
     left = [3]
 

@@ -188,5 +188,28 @@ def test_the_ca_is_replaced_and_every_machine_finds_its_way(tmp_path: Path) -> N
         server.stop()
 
 
+def test_a_machine_whose_certificates_are_revoked_does_not_hold_the_rollover_up(tmp_path: Path) -> None:
+    server = start_server(tmp_path / "data")
+    try:
+        joined(server, "stolen", tmp_path / "stolen", server.pin, server.create_token().reveal())
+        for phase, words in (("TrustBoth", ("start",)), ("IssueNew", ("advance",)), ("Drain", ("advance",))):
+            status, printed = command(server.kubeconfig, *words)
+            assert status == 0, printed
+            await_phase(server, phase)
+        eventually(lambda: "its certificate is of the old CA" in behind(server).get("stolen", ""), server)
+        status, printed = command(server.kubeconfig, "advance")
+        assert status == 1
+        assert "stolen" in printed
+
+        revoke = ["-m", "mooring", "certs", "revoke", "--node", "stolen", "--kubeconfig", str(server.kubeconfig)]
+        assert forkserver.run(revoke).returncode == 0
+        eventually(lambda: not reached(server).get("machinesBehindTotal"), server)
+        status, printed = command(server.kubeconfig, "advance")
+        assert status == 0, printed
+        await_phase(server, "Done")
+    finally:
+        server.stop()
+
+
 def behind(server: LiveServer) -> dict[str, str]:
     return {one["name"]: one["reason"] for one in reached(server).get("machinesBehind") or ()}

@@ -131,9 +131,9 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Plan this key again after the queue's back-off; `reason` is logged for the operator."""
+    """Plan this key again after the queue's back-off; `reason` is logged once for the operator, unless the plan announced it."""
 
-    reason: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

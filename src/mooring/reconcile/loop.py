@@ -70,8 +70,8 @@ CONFLICT_DELAY = 0.08
 so that waiting longer would only delay the last of them."""
 HELD_DELAY = 60.0
 """Seconds. Longest wait for a namespace with objects of other servers: no event tells that they are gone."""
-MAX_BLOCKED = 1024
-"""Keys that are remembered as waiting for an object that cannot be read or deleted; beyond that a line may be logged again."""
+MAX_BLOCKED = 4096
+"""Keys that are remembered with the reason for which they wait, about 1 MiB; beyond that a line may be logged again."""
 MAX_ACCESS_CHECKS = 8
 """Access checks of one plan, and lookups of names, including those that its continuations return."""
 
@@ -108,7 +108,7 @@ class Reconciler:
         self._turn.set()
         self._queues: dict[str, WorkQueue] = {}
         self._blocked: dict[tuple[str, Key], str] = {}
-        """Why the newest plan of a key could not read what it needs, so that it is logged once."""
+        """Why a key waits, so that each reason is logged once."""
 
     @property
     def healthy(self) -> bool:
@@ -202,19 +202,19 @@ class Reconciler:
         except Exception:
             log.exception("%s %s: trying again in %.3g s", controller.name, _key_text(key), queue.retry(key))
         else:
-            self._blocked.pop((controller.name, key), None)
             if settled:
+                self._blocked.pop((controller.name, key), None)
                 queue.forget(key)
         return planned - begun
 
-    def _log_once(self, controller: Controller, key: Key, problem: str) -> None:
+    def _log_once(self, controller: Controller, key: Key, problem: str, level: int = logging.WARNING) -> None:
         place = (controller.name, key)
         if self._blocked.get(place) == problem:
             return
         if len(self._blocked) >= MAX_BLOCKED:
             del self._blocked[next(iter(self._blocked))]
         self._blocked[place] = problem
-        log.warning("%s %s waits: %s", controller.name, _key_text(key), problem)
+        log.log(level, "%s %s waits: %s", controller.name, _key_text(key), problem)
 
     async def _apply(self, controller: Controller, queue: WorkQueue, key: Key, actions: Sequence[Action]) -> bool:
         """Apply the actions in order; return false when the key must be planned again with back-off."""
@@ -225,7 +225,8 @@ class Reconciler:
             if isinstance(action, Requeue):
                 queue.add_at(key, action.at)
             elif isinstance(action, Retry):
-                log.info("%s %s: %s", controller.name, _key_text(key), action.reason)
+                if action.reason:
+                    self._log_once(controller, key, action.reason, logging.INFO)
                 queue.retry(key)
                 return False
             elif isinstance(action, RecordLineage):

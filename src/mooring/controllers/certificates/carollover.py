@@ -9,15 +9,16 @@ Rules kept here:
   it is about machines that are behind.
 * With a key in other hands, neither CA vouches for the other from then on, whatever the phase.
 * A machine is behind while its newest certificate is of the other CA, or while it does not say that it trusts the new one. The
-  agent says so in an annotation of its Node. A kubelet does not, so it is named as unknown. A machine whose newest certificate has
-  expired is not waited for: it comes back under the CAs that were retired.
+  agent says so in an annotation of its Node. A kubelet does not, so it is named as unknown. Certificates that have expired or that
+  the server refuses do not count. A machine without any other is not waited for: after the end of its certificate it comes back
+  under the CAs that were retired, and a refused one is locked out already. What cannot be read refuses nothing here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 
 from mooring.api.meta.printcolumns import spec_of
@@ -33,10 +34,15 @@ from mooring.api.mooring.certificateauthorityrollover import (
     TRUST_BOTH,
     status_of,
 )
-from mooring.api.mooring.nodeidentity import keys_of
+from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
+from mooring.api.mooring.membership import lapse
+from mooring.api.mooring.nodeidentity import companions_of, keys_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
+from mooring.authn.x509.denylist import entries_about
 from mooring.clock import parse_rfc3339, rfc3339
+from mooring.identity import NODE_PREFIX
+from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer
 
 TRUSTED_CAS = "mooring.dev/trusted-cas"
 """Annotation of a Node in which an agent lists the pins of the CAs under which it verifies the server, separated by commas."""
@@ -46,6 +52,7 @@ ABSENT = ""
 """Phase of a data directory without a rollover."""
 CLEANING = "Cleaning"
 """Phase of a data directory from which the files of an abort are being removed."""
+_LATEST = datetime.max.replace(tzinfo=UTC)
 ORDER = (ABSENT, PREPARED, TRUST_BOTH, ISSUE_NEW, DRAIN, RETIRED)
 
 
@@ -194,7 +201,7 @@ def machines_behind(
     return tuple(
         MachineBehind(name, reason)
         for name, node, identity in _members(views)
-        if (reason := _lag(node, identity, old_pin, new_pin if verifies_server else "", now))
+        if (reason := _lag(node, identity, old_pin, new_pin if verifies_server else "", views, now))
     )
 
 
@@ -203,7 +210,7 @@ def machines_ahead(new_pin: str, views: Views, now: datetime) -> tuple[MachineBe
     return tuple(
         MachineBehind(name, "its certificate is of the new CA")
         for name, _, identity in _members(views)
-        if identity and _issuer(identity) == new_pin and not _is_expired(identity, now)
+        if identity and (counted := _counting(name, identity, views, now)) and counted[-1].get("issuer") == new_pin
     )
 
 
@@ -214,14 +221,15 @@ def _members(views: Views) -> Iterable[tuple[str, Obj, Obj | None]]:
         yield name, node, identities.get(name)
 
 
-def _lag(node: Obj, identity: Obj | None, old_pin: str, new_pin: str, now: datetime) -> str:
+def _lag(node: Obj, identity: Obj | None, old_pin: str, new_pin: str, views: Views, now: datetime) -> str:
     """Return why a machine is behind; empty when it is not. An empty `new_pin`: which CAs it trusts does not matter."""
     if identity is None or not keys_of(identity):
         return "unknown: no certificate of it is recorded"
-    if _is_expired(identity, now):
+    counted = _counting(node["metadata"]["name"], identity, views, now)
+    if not counted:
         return ""
-    if _issuer(identity) in (old_pin, ""):
-        return f"its certificate is of the old CA, valid until {keys_of(identity)[-1]['notAfter']}"
+    if counted[-1].get("issuer", "") in (old_pin, ""):
+        return f"its certificate is of the old CA, valid until {counted[-1]['notAfter']}"
     if not new_pin:
         return ""
     said = (node["metadata"].get("annotations") or {}).get(TRUSTED_CAS)
@@ -230,13 +238,34 @@ def _lag(node: Obj, identity: Obj | None, old_pin: str, new_pin: str, now: datet
     return "" if new_pin in said.split(",") else "it does not trust the new CA yet"
 
 
-def _issuer(identity: Obj) -> str:
-    keys = keys_of(identity)
-    return str(keys[-1].get("issuer", "")) if keys else ""
+def _counting(name: str, identity: Obj, views: Views, now: datetime) -> list[Obj]:
+    """Return the records of the machine's certificates that neither have expired nor are refused, the newest last."""
+    ended = lapse(name, views)
+    if ended is not None and not ended.is_undecided:
+        return []
+    records = [*companions_of(identity), *keys_of(identity)]  # its own certificate decides, while it has one
+    return [
+        key
+        for key in records
+        if (end := key.get("notAfter")) and parse_rfc3339(end) > now and not _is_revoked(name, key, views)
+    ]
 
 
-def _is_expired(identity: Obj, now: datetime) -> bool:
-    return parse_rfc3339(keys_of(identity)[-1]["notAfter"]) <= now
+def _is_revoked(name: str, key: Obj, views: Views) -> bool:
+    """Return true when an entry of the denylist that can be read concerns the certificate."""
+    number, issuer, public_key = (key.get(field, "") for field in ("serialNumber", "issuer", "publicKey"))
+    peer = RecordedPeer(
+        common_name=f"{NODE_PREFIX}{name}",
+        node_name=name,
+        fingerprint="",
+        serial_number=int(number or "0", 16),
+        public_key=public_key,
+        issuer=issuer,
+        # the record lacks the moment of issue: an entry of the node revokes the certificates that it names, or all
+        issued_at=_LATEST,
+        path=(PathCertificate(number, issuer, (public_key,)),),
+    )
+    return any(entries_about(peer, views[REVOCATIONS]))
 
 
 def _waited_for(

@@ -23,8 +23,9 @@ from mooring.api.certificates.conditions import APPROVED, DENIED, conditions_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Addresses, Requeue, Still, Update
-from mooring.controllers.certificates.requeststate import REQUESTS, with_condition
+from mooring.controllers.certificates.requeststate import REQUESTS, parsed_request, with_condition
 from mooring.identity import NODE_PREFIX
+from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.supervisorsigners import (
     NODE_SIGNERS,
@@ -193,16 +194,28 @@ def held_or_denied(csr: Obj, objection: Objection, now: datetime) -> Sequence[Ac
     return (*marked_as_held(csr, objection), Requeue(held_until(csr, now)))
 
 
+def _machine(csr: Obj) -> str:
+    """Return the node that a request is for, with another requester in brackets; the requester of one that is for no node."""
+    spec = csr["spec"]
+    requester: str = spec.get("username", "")
+    if node := node_name_in(spec.get("extra") or {}):
+        return f"node {node}"
+    try:
+        user = parsed_request(csr).common_name
+    except (RequestError, ValueError):  # ValueError: no base64
+        return requester
+    if not user.startswith(NODE_PREFIX):
+        return requester
+    return f"node {user.removeprefix(NODE_PREFIX)}" + ("" if user == requester else f" ({requester})")
+
+
 def marked_as_held(csr: Obj, objection: Objection) -> Sequence[Action]:
     """Return the action that writes the condition NeedsApproval; none when the request has it for the same reason."""
     present = next((one for one in conditions_of(csr) if one.get("type") == NEEDS_APPROVAL), {})
     if (present.get("reason"), present.get("message")) == (objection.reason, objection.message):
         return ()
-    spec = csr["spec"]
-    node = node_name_in(spec.get("extra") or {})
-    machine = f"node {node}" if node else spec.get("username", "")
     announcement = (
-        f"the certificate request {csr['metadata']['name']} of {machine} waits for a decision by `mooring csr review`: "
+        f"the certificate request {csr['metadata']['name']} of {_machine(csr)} waits for a decision by `mooring csr review`: "
         f"{objection.message}"
     )
     held = with_condition(csr, NEEDS_APPROVAL, objection.reason, objection.message)
