@@ -428,6 +428,21 @@ def test_a_server_that_is_down_is_asked_again_and_then_told(
     assert last.startswith(f"Error: asking https://127.0.0.1:{port}: nothing answers there")
 
 
+@pytest.mark.parametrize(
+    "words", [("token", "list"), ("token", "delete", "delet6"), ("certs", "revoke", "--node", "n1"), ("csr", "list")]
+)
+def test_a_refused_connection_ends_a_command_at_once(
+    live_server: LiveServer, tokens: CommandLine, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    elsewhere = tmp_path / "down.conf"
+    port = free_port()
+    elsewhere.write_text(live_server.kubeconfig.read_text().replace(live_server.endpoint, f"127.0.0.1:{port}"))
+    outcome = tokens(*words, "--kubeconfig", str(elsewhere))
+    assert outcome.code == 1
+    assert "Trying again" not in outcome.err
+    assert outcome.err.splitlines()[-1].startswith(f"Error: asking https://127.0.0.1:{port}: nothing answers there")
+
+
 def test_a_token_of_a_stranger_is_refused_by_the_server(
     live_server: LiveServer, tokens: CommandLine, tmp_path: Path
 ) -> None:

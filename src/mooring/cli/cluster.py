@@ -4,6 +4,8 @@ Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands,
 docs/protocol/discovery-and-join.md#objects-that-join-reads):
 * While a server cannot be reached or is not ready, a request is repeated every 500 ms, up to `--timeout` (1 m). A refusal is final
   at once. The first failure is printed.
+* A refused connection is final at once, as for kubectl: no program listens there. With `--timeout` on the command line, and after
+  the server has answered the command once, it is repeated as well: someone waits for a start, or the server restarts.
 * A command that changes a cluster says on stderr which one. A command that ends something asks a person first, unless a flag chose
   the cluster or it is that of the data directory of this machine: KUBECONFIG may name a cluster that was not meant.
 """
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from mooring.api.mooring.group import GROUP
 from mooring.cli.options.client import kubeconfig_option
@@ -48,6 +51,7 @@ from mooring.trust.discovery.errors import (
     BalancerAnswerError,
     CertificateError,
     ClockSkewError,
+    EndpointDownError,
     NotKubernetesError,
     NotTlsError,
 )
@@ -60,6 +64,8 @@ RETRY_SECONDS = 0.5
 RETRY_FOR = timedelta(minutes=1)
 """kubeadm's `timeouts.kubernetesAPICall`."""
 _ADMIN = "admin.conf"
+_HAS_ANSWERED = "mooring.cluster.has-answered"
+"""Entry of click's context once a server has answered the command."""
 _ONE_CLUSTER = options_of(
     kubeconfig_option,
     click.option(
@@ -67,7 +73,7 @@ _ONE_CLUSTER = options_of(
         type=DURATION,
         default=format_duration(RETRY_FOR),
         show_default=True,
-        help="Time limit of retries while the server cannot be reached.",
+        help="Time limit of retries while the server cannot be reached. Without the flag a refused connection is not retried.",
     ),
 )
 _CLUSTER_OPTIONS = options_of(
@@ -241,17 +247,33 @@ def is_transient(error: MooringError) -> bool:
     return isinstance(error, InternalServerError | RequestTimeoutError | ServiceUnavailableError)
 
 
+def _is_down(error: MooringError) -> bool:
+    """Return True for a refused connection that the command does not wait out."""
+    context = click.get_current_context(silent=True)
+    return (
+        isinstance(error, EndpointDownError)
+        and error.is_refused
+        and context is not None
+        and context.get_parameter_source("timeout") is ParameterSource.DEFAULT
+        and _HAS_ANSWERED not in context.meta
+    )
+
+
 async def retry(call: Callable[[], Awaitable[T]], clock: Clock, limit: timedelta) -> T:
     """Return the result of `call`, repeated while it fails with a transient error. Raises the last error after `limit`."""
     deadline = clock.monotonic() + limit.total_seconds()
     reported = False
     while True:
         try:
-            return await call()
+            result = await call()
         except MooringError as error:
-            if not is_transient(error) or clock.monotonic() + RETRY_SECONDS > deadline:
+            if not is_transient(error) or _is_down(error) or clock.monotonic() + RETRY_SECONDS > deadline:
                 raise
             if not reported:
                 reported = True
                 echo(f"Trying again for {format_duration(limit)}: {redacted(str(error))}", err=True)
+        else:
+            if (context := click.get_current_context(silent=True)) is not None:
+                context.meta[_HAS_ANSWERED] = True
+            return result
         await clock.sleep(RETRY_SECONDS)

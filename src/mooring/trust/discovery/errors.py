@@ -15,6 +15,9 @@ from mooring.errors import PeerError
 from mooring.trust.answertext import after_colon, in_brackets
 from mooring.trust.auditid import explained_by
 
+REFUSED = "connection refused"
+"""ECONNREFUSED, as the transport words it."""
+
 
 class DiscoveryError(PeerError):
     """Discovery failed: no cluster was trusted."""
@@ -25,8 +28,11 @@ class DiscoveryError(PeerError):
 
 class EndpointDownError(DiscoveryError):
     code = "unreachable"
+    is_refused = False
+    """True when the machine answered that no program listens at the port."""
 
     def __init__(self, step: str, reason: str) -> None:
+        self.is_refused = reason.startswith(REFUSED)
         super().__init__(
             f"{step}: nothing answers there ({reason}); check the address, the port, the firewall, and that the server runs"
         )
