@@ -305,7 +305,7 @@ def test_a_running_server_says_that_its_machine_lost_a_published_address(
         return
     gone, back = caplog.messages
     assert gone.startswith(
-        f"this machine does not have {OWN} any more, which this server publishes; its address is {OTHER} now. "
+        f"this machine does not have {OWN} any more, which this server publishes; it has {OTHER} now. "
     )
     assert advice in gone
     assert back == f"this machine has {OWN} again"

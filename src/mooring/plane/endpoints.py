@@ -192,7 +192,7 @@ class LostAddresses:
             lost = self.find()
             if lost and lost != before:
                 log.warning(
-                    "this machine does not have %s any more, which this server publishes; its address is %s now. Restart the "
+                    "this machine does not have %s any more, which this server publishes; it has %s now. Restart the "
                     "server%s: its certificate and cluster-info then name the addresses of the machine",
                     " and ".join(lost), " and ".join(detect()) or "not known",
                     " with another --control-plane-endpoint" if self._are_given else "",
