@@ -101,6 +101,52 @@ def test_a_revocation_that_was_interrupted_is_repeated(
     assert len(done) == 3
 
 
+ENDING = [
+    {
+        "apiGroups": ["mooring.dev"],
+        "resources": ["certificaterevocations"],
+        "verbs": ["get", "list", "create", "patch", "update"],
+    },
+    {"apiGroups": ["mooring.dev"], "resources": ["nodeidentities"], "verbs": ["get", "list"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "delete"]},
+    {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["get", "list"]},
+]
+"""Rights with which a machine is revoked, and none to read what else it may have."""
+READING = {
+    "You may not read tokens": {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "delete"]},
+    "You may not read AuthorizedMachines": {
+        "apiGroups": ["mooring.dev"], "resources": ["authorizedmachines"], "verbs": ["list", "delete"],
+    },
+    "You may not read LineageRecords": {"apiGroups": ["mooring.dev"], "resources": ["lineagerecords"], "verbs": ["list"]},
+}  # fmt: skip
+"""What a user is told who lacks a right."""
+
+
+@pytest.mark.parametrize("lacking", [*READING, ""])
+def test_what_a_user_may_not_read_is_left_to_do(
+    lacking: str, live_server: LiveServer, mooring: CommandLine, tmp_path: Path
+) -> None:
+    number = [*READING, ""].index(lacking)
+    name, user, path = f"taken-{number}", f"guard-{number}", tmp_path / "guard.conf"
+    joined(live_server, name, tmp_path / "root")
+    mooring.done("kubeconfig", "user", user, "--out", str(path), *of(live_server))
+    rules = [*ENDING, *(rule for said, rule in READING.items() if said != lacking)]
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user}
+    binding = {
+        "metadata": {"name": user},
+        "roleRef": reference,
+        "subjects": [{**reference, "kind": "User"}],
+    }
+    live_server.run(lambda client: client.create("clusterroles", {"metadata": {"name": user}, "rules": rules}))
+    live_server.run(lambda client: client.create("clusterrolebindings", binding))
+    done = mooring("node", "revoke", name, "--kubeconfig", str(path))
+    assert done.code == 0, done.err
+    assert [said for said in READING if said in done.err] == ([lacking] if lacking else [])
+    assert f"node/{name} deleted" in done.out
+    (known,) = json.loads(mooring.done("certs", "list", "--node", name, "-o", "json", *of(live_server)))["items"]
+    assert known["state"] == "revoked"
+
+
 def test_a_revocation_of_an_unknown_machine_does_nothing(live_server: LiveServer, mooring: CommandLine) -> None:
     refused = mooring("node", "revoke", "nowhere", *of(live_server))
     assert (refused.code, refused.out) == (1, "")

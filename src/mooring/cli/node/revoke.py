@@ -5,6 +5,7 @@ Rules kept here:
   keys go on the denylist, and at the end its Node is deleted.
 * The records are read again until no new key appears: a certificate may be issued while the command runs.
 * Each step may be repeated, so that a run that was interrupted is repeated as it is.
+* What the user may not read is named as left to do.
 * The denylist is written by the functions of `mooring certs revoke`, with its refusals: an unknown name, the caller's own
   certificate, and a server that does not read the denylist.
 """
@@ -148,7 +149,12 @@ class _Revoking:
                 )
 
     async def _delete_machines(self) -> None:
-        for machine in await self._listed(authorizedmachine.PLURAL) or ():
+        machines = await self._listed(authorizedmachine.PLURAL)
+        if machines is None:
+            self.revoked_machine.left.append(
+                f"You may not read AuthorizedMachines: delete those of {self.name}, with which it could ask for a certificate."
+            )
+        for machine in machines or ():
             if spec_of(machine).get("nodeName") == self.name:
                 name = machine["metadata"]["name"]
                 await self._delete(authorizedmachine.PLURAL, name, f"{QUALIFIED_MACHINE}/{name}")
