@@ -16,7 +16,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
-from mooring.plane.controllersprocess import ClockError, LeaseApi, StandaloneConfig, running
+from mooring.plane.controllersprocess import ClockError, LeaseApi, StandaloneConfig, manifests_command, running
 from mooring.settings.approval import ApprovalSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.standalone import StandaloneSettings
@@ -149,3 +149,15 @@ def test_a_port_in_use_is_named(live_server: LiveServer) -> None:
                     pass
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("items", "command"),
+    [
+        (("*",), "mooring controllers manifests"),
+        (("*", "csrsigner"), "mooring controllers manifests --controllers='*,csrsigner'"),
+        (("csrapprover",), "mooring controllers manifests --controllers=csrapprover"),
+    ],
+)
+def test_the_manifests_are_printed_for_the_controllers_of_the_process(items: tuple[str, ...], command: str) -> None:
+    assert manifests_command(items) == command

@@ -85,6 +85,11 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 MISSING = NotFoundError("the server could not find the requested resource")
 DENIED = ForbiddenError('secrets is forbidden: User "x" cannot list resource "secrets"')
 
+RIGHTS = (
+    "apply what mooring controllers manifests prints and run as its ServiceAccount mooring-controllers, or grant this user "
+    "the rights"
+)
+
 
 @pytest.mark.parametrize(
     ("plural", "error", "message"),
@@ -93,10 +98,9 @@ DENIED = ForbiddenError('secrets is forbidden: User "x" cannot list resource "se
         (
             "secrets",
             DENIED,
-            f"listing secrets in kube-system with type=x is not allowed ({DENIED}); apply what mooring controllers manifests "
-            "prints",
+            f"list and watch of secrets in kube-system with type=x are not allowed ({DENIED}); {RIGHTS}",
         ),
-        ("nodes", DENIED, f"listing nodes is not allowed ({DENIED}); apply what mooring controllers manifests prints"),
+        ("nodes", DENIED, f"list and watch of nodes are not allowed ({DENIED}); {RIGHTS}"),
     ],
     ids=["a kind that is not served", "a part of a kind that is not allowed", "a kind that is not allowed"],
 )

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shlex
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -39,7 +40,7 @@ from mooring.plane.signing.policy import FollowedPolicy
 from mooring.reconcile.healthserver import Checks, HealthServer
 from mooring.reconcile.leaderelection import Election, LeaderElector
 from mooring.reconcile.remote import RemoteApi
-from mooring.reconcile.standalonecontrollers import StandaloneControllers
+from mooring.reconcile.standalonecontrollers import MANIFESTS, StandaloneControllers
 from mooring.settings.approval import ApprovalSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.standalone import StandaloneSettings
@@ -198,7 +199,14 @@ def _controllers(
     )
     built = build(settings, standalonetable.selected(config.settings.controllers))
     scopes = standalonetable.scopes_of(plural for one in built for plural in one.watches)
-    return StandaloneControllers(built, lambda: RemoteApi(client, scopes), scopes, clock, entropy, may_write)
+    command = manifests_command(config.settings.controllers)
+    return StandaloneControllers(built, lambda: RemoteApi(client, scopes), scopes, clock, entropy, may_write, command)
+
+
+def manifests_command(items: Sequence[str]) -> str:
+    """Return the command that prints the objects which a selection of controllers needs."""
+    chosen = ",".join(items)
+    return MANIFESTS if chosen == "*" else f"{MANIFESTS} --controllers={shlex.quote(chosen)}"
 
 
 def _election(settings: StandaloneSettings) -> Election:

@@ -170,6 +170,6 @@ class LineageWriter:
         if not self._has_warned:
             self._has_warned = True
             log.warning(
-                "certificates are not recorded: the cluster has no LineageRecords; apply what "
-                "`mooring controllers manifests` prints"
+                "certificates are not recorded: the cluster does not serve lineagerecords.mooring.dev; apply what mooring "
+                "controllers manifests prints with csrsigner among its --controllers"
             )

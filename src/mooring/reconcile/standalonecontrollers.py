@@ -35,6 +35,9 @@ LONGEST_PAUSE = 30.0
 """Seconds of back-off while the server cannot be reached, as in the client's list and watch."""
 
 
+MANIFESTS = "mooring controllers manifests"
+
+
 class StandaloneControllers:
     """Controllers that run against one cluster while this process holds the Lease."""
 
@@ -46,8 +49,11 @@ class StandaloneControllers:
         clock: Clock,
         entropy: Callable[[int], bytes],
         may_write: Callable[[], bool] = lambda: True,
+        manifests: str = MANIFESTS,
     ) -> None:
-        """`may_write` is asked before each write; always true without a Lease."""
+        """`may_write` is asked before each write; always true without a Lease. `manifests`: the command that prints the objects
+        which these controllers need, for messages."""
+        self._manifests = manifests
         self._may_write = may_write
         self._controllers = controllers
         self._make_api = make_api
@@ -117,11 +123,10 @@ class StandaloneControllers:
         """Log each controller that cannot run, unless that was logged before."""
         reported = {}
         for controller in self._controllers:
-            reasons = [
-                _reason(plural, self._scopes, refusals[plural]) for plural in controller.watches if plural in refusals
-            ]
-            if reasons:
-                reported[controller.name] = "; ".join(reasons)
+            refused = {plural: refusals[plural] for plural in controller.watches if plural in refusals}
+            if refused:
+                causes = [_cause(plural, self._scopes, error) for plural, error in refused.items()]
+                reported[controller.name] = "; ".join((*causes, _remedy(refused.values(), self._manifests)))
                 if reported[controller.name] != self._reported.get(controller.name):
                     log.warning("%s does not run: %s", controller.name, reported[controller.name])
         self._reported = reported
@@ -136,12 +141,17 @@ async def _refusal(api: RemoteApi, plural: str) -> ApiError | None:
     return None
 
 
-def _reason(plural: str, scopes: Mapping[str, Scope], error: ApiError) -> str:
-    """Return why a kind cannot be followed, and what to do about it."""
-    scope = scopes.get(plural, EVERYTHING)
-    remedy = "apply what mooring controllers manifests prints"
+def _cause(plural: str, scopes: Mapping[str, Scope], error: ApiError) -> str:
+    """Return why a kind cannot be followed."""
     if isinstance(error, KindDeletedError):
-        return f"{error}; {remedy}"
+        return str(error)
     if isinstance(error, NotFoundError):
-        return f"the server does not serve {plural}; {remedy}"
-    return f"listing {plural}{scope} is not allowed ({error}); {remedy}"
+        return f"the server does not serve {plural}"
+    return f"list and watch of {plural}{scopes.get(plural, EVERYTHING)} are not allowed ({error})"
+
+
+def _remedy(errors: Iterable[ApiError], manifests: str) -> str:
+    """Return what ends refusals."""
+    if any(isinstance(error, ForbiddenError) for error in errors):
+        return f"apply what {manifests} prints and run as its ServiceAccount mooring-controllers, or grant this user the rights"
+    return f"apply what {manifests} prints"
