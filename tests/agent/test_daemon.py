@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from mooring.agent import disk
+from mooring.agent.certificates import certificaterequest
 from mooring.agent.daemon import run
-from mooring.agent.join import Joined
+from mooring.agent.join import Joined, join
+from mooring.agent.state import NodeState
+from mooring.agent.steps import REQUEST, Progress
+from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinPlan
+from tests.agent.test_certificaterequest import decided, pending
+from tests.agent.test_certificaterequest import plan as manual_plan
 from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.ports import free_port
@@ -72,3 +82,97 @@ def test_with_a_certificate_it_needs_no_token_and_beats(live_server: LiveServer,
     asyncio.run(run(wanted, join_options(root=tmp_path), on_member=on_member))
     asyncio.run(run(None, join_options(root=tmp_path), on_member=on_member))
     assert [(one.node_name, bool(one.request_name)) for one in members] == [("daemon", True), ("daemon", False)]
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    for _ in range(1200):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(condition)
+
+
+@pytest.mark.parametrize("end", ["denied", "deleted"])
+def test_a_machine_whose_request_is_denied_or_deleted_stays_and_sends_no_other_for_an_hour(
+    manual_approval: LiveServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    """A service manager would start it again otherwise: one request every ten seconds."""
+    name, options = f"stays-{end}", join_options(root=tmp_path, polling=Polling(attempts=1), certificate_timeout=60.0)
+    token = manual_approval.create_token()
+    wanted, with_token = (
+        manual_plan(manual_approval, name),
+        plan(manual_approval.endpoint, token.reveal(), manual_approval.pin, name),
+    )
+
+    def end_request() -> None:
+        request = pending(tmp_path, name).name
+        if end == "denied":
+            decided(manual_approval, request, "Denied", "not this machine")
+        else:
+            manual_approval.run(lambda client: client.delete(certificaterequest.PLURAL, request))
+
+    async def scenario() -> None:
+        members: list[Joined] = []
+        done: list[str] = []
+
+        def report(progress: Progress) -> None:
+            if progress.seconds is not None:
+                done.append(progress.step)
+
+        agent = asyncio.create_task(run(wanted, options, report=report, on_member=members.append))
+        await eventually(lambda: REQUEST in done)
+        await asyncio.to_thread(end_request)
+        await eventually(lambda: any(f"was {end}" in one.message for one in caplog.records))
+        assert NodeState(tmp_path).read_pending_key() is None, "no other request is under way"
+        assert not agent.done()
+        await join(with_token, options)
+        await eventually(lambda: members)
+        terminate()
+        await asyncio.wait_for(agent, 60)
+
+    with caplog.at_level(logging.INFO, "mooring.agent"):
+        asyncio.run(scenario())
+    assert len([one for one in caplog.records if f"was {end}" in one.message]) == 1
+
+
+class Later(SystemClock):
+    """The clock of a machine two years later."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(days=2 * 365)
+
+
+class Heard(ServiceNotifier):
+    """Keeps what the service manager hears."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states: list[str] = []
+
+    def status(self, text: str) -> None:
+        self.states.append(text)
+
+    def ready(self, status: str = "") -> None:
+        self.states.append(f"READY {status}")
+
+
+def test_the_status_of_an_agent_without_a_valid_certificate_names_its_end_while_the_server_is_away(
+    live_server: LiveServer, tmp_path: Path
+) -> None:
+    token, heard = live_server.create_token(), Heard()
+    options = join_options(root=tmp_path, polling=Polling(attempts=1))
+    wanted = plan(live_server.endpoint, token.reveal(), live_server.pin, "outlived")
+
+    async def scenario() -> None:
+        joined = await join(wanted, options)
+        kubeconfig = joined.files.kubeconfig
+        away = kubeconfig.read_text().replace(live_server.endpoint, f"127.0.0.1:{free_port()}")
+        kubeconfig.write_text(away)
+        agent = asyncio.create_task(run(None, options, Later(), notifier=heard))
+        await eventually(lambda: heard.states)
+        terminate()
+        await asyncio.wait_for(agent, 60)
+
+    asyncio.run(scenario())
+    assert all(one.startswith("the client certificate expired at 20") for one in heard.states)
+    assert "nothing answers there" in heard.states[0] or "refused" in heard.states[0]

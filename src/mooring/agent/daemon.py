@@ -9,6 +9,7 @@ Rules kept here:
 * After the end of a membership the agent sends nothing but a question every minute whether its certificate is accepted again. It
   keeps its files and continues when `mooring join` has placed another certificate.
 * A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a token that is at hand was refused.
+* A machine whose request was denied or deleted logs the reason once, and sends the next request after an hour.
 * The service manager that started the process hears of each membership and its end, and gets signs of life from the event loop.
 * The load balancer, where there is one, listens before the join, so that a kubelet that is there reaches a server as soon as one
   answers. The agent's own requests go to the servers directly.
@@ -28,6 +29,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from mooring.agent.acceptance import check_issued, check_membership
+from mooring.agent.certificates.certificaterequest import RequestEndedError
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal
 from mooring.agent.certificates.template import CertificateTemplate, serving_template
@@ -43,7 +45,7 @@ from mooring.agent.settings import AgentSettings
 from mooring.agent.steps import JoinError, Report, described
 from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock, SystemClock
+from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import MooringError, NotFoundError, UnauthorizedError
 from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.httpsurl import url_of
@@ -128,13 +130,22 @@ class Agent:
             return found
         if plan is None and found is None:
             raise not_a_member(self._options, "give the flags of `mooring join` as well")
-        if plan is not None:
+        denials = Attempts()
+        while plan is not None:
             try:
                 return await join(plan, self._options, self._clock, self._report)
             except JoinError as error:
+                if isinstance(error.__cause__, RequestEndedError):
+                    # an exit would let the service manager start the agent again, with another request every few seconds
+                    pause = denials.pause_after(error)
+                    self._notifier.status(str(error))
+                    if joined := await self._await_certificate(pause, was_member=found is not None):
+                        return joined
+                    continue
                 if found is None or not isinstance(error.__cause__, RefusedError):
                     raise
                 log.warning("%s", error)
+                break
         return await self._come_back()
 
     async def _is_ca_retired(self, joined: Joined) -> bool:
@@ -159,19 +170,29 @@ class Agent:
                 if isinstance(error.__cause__, MembershipEndedError) and (found := read_member(self._options)):
                     return found  # it has a certificate again; the heartbeat ends for the same reason
                 pause = attempts.pause_after(error)
-                self._notifier.status(str(error))
+                self._notifier.status(f"{self._expiry()}{error}")
             if found := await self._await_certificate(pause, refused):
                 return found
 
-    async def _await_certificate(self, seconds: float, unlike: tuple[int, int] | None = None) -> Joined | None:
+    def _expiry(self) -> str:
+        """Return that the certificate expired, as the beginning of a status; "" for a valid one, and for none."""
+        found = read_member(self._options)
+        if found is None or found.pair is None or is_valid(found, self._clock):
+            return ""
+        return f"the client certificate expired at {rfc3339(found.pair.leaf.not_valid_after_utc)}; "
+
+    async def _await_certificate(
+        self, seconds: float, unlike: tuple[int, int] | None = None, *, was_member: bool = True
+    ) -> Joined | None:
         """Return the membership when another program places a valid certificate within `seconds`; else None.
 
-        `unlike` is the version of the files that does not count.
+        `unlike` is the version of the files that does not count. Files that a member lost end the process.
         """
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0:
             await self._clock.sleep(min(LOOK_SECONDS, left))
-            check_files(self._options.state)
+            if was_member:
+                check_files(self._options.state)
             found = read_member(self._options)
             if found is not None and is_valid(found, self._clock) and found.files.client.version() != unlike:
                 return found

@@ -233,13 +233,55 @@ def test_when_all_servers_failed_the_connection_ends_and_the_log_says_so_once(
             for _ in range(3):
                 assert await to.ask(balancer) == ""
             assert [record.message for record in caplog.records if "all servers failed" in record.message] == [
-                "load balancer: all servers failed: " + ", ".join(sorted((seed.address, learned.address)))
+                "load balancer: all servers failed: "
+                + ", ".join(f"{address} (connection refused)" for address in sorted((seed.address, learned.address)))
             ]
             await learned.listen()
             assert await to.ask(balancer) == learned.address, "a server that failed is tried when there is no other"
 
     with caplog.at_level(logging.INFO, "mooring.agent"):
         asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed ('192.0.2.1', 6443)"), "connection refused"),
+        (OSError(101, "Connect call failed ('2001:db8::1', 6443, 0, 0)"), "network is unreachable"),
+        (TimeoutError(), "no connection within 5 s"),
+        (TimeoutError(110, "Connect call failed"), "connection timed out"),
+        (socket.gaierror(-2, "Name or service not known"), "the name does not resolve: Name or service not known"),
+        (
+            OSError(
+                "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), [Errno 101] Connect call failed ('192.0.2.1', 1)"
+            ),
+            "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), [Errno 101] Connect call failed ('192.0.2.1', 1)",
+        ),
+    ],
+)
+def test_a_server_that_is_not_reached_is_named_with_the_reason(
+    error: OSError, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client of the load balancer sees an ended connection to 127.0.0.1, which does not name the server."""
+
+    async def run() -> None:
+        connect = asyncio.get_running_loop().create_connection
+
+        async def fail(protocol: Any, host: str, port: int, **more: Any) -> Any:
+            if host == "cp.example":
+                raise error
+            return await connect(protocol, host, port, **more)
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fail)
+        async with LoadBalancer(0, ["https://cp.example:6443"], ManualClock()) as balancer:
+            reader, writer = await asyncio.open_connection(*balancer.address.split(":"))
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+
+    with caplog.at_level(logging.ERROR, "mooring.agent"):
+        asyncio.run(run())
+    assert caplog.messages == [f"load balancer: all servers failed: cp.example:6443 ({reason})"]
 
 
 # ── health ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -134,7 +134,7 @@ def test_a_proxy_that_opens_no_tunnel_is_named_without_its_password(
     with caplog.at_level(logging.ERROR, "mooring.agent"):
         port = asyncio.run(run())
     assert [record.getMessage() for record in caplog.records] == [
-        f"load balancer: all servers failed: 192.0.2.1:6443; the proxy http://127.0.0.1:{port} (from HTTPS_PROXY) {reason}"
+        f"load balancer: all servers failed: 192.0.2.1:6443 (the proxy http://127.0.0.1:{port} (from HTTPS_PROXY) {reason})"
     ]
 
 

@@ -22,7 +22,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -95,7 +95,6 @@ class LoadBalancer:
         self._probes: dict[str, asyncio.Task[None]] = {}
         self._connections: dict[Connection, None] = {}
         self._reported_all_failed = False
-        self._proxy_failure = ""
 
     @property
     def address(self) -> str:
@@ -227,8 +226,8 @@ class LoadBalancer:
 
         async def probe() -> None:
             try:
-                healthy = await self._dial(address, Probe(), PROBE_SECONDS)
-                self._apply(self._servers.checked({address: healthy}))
+                failure = await self._dial(address, Probe(), PROBE_SECONDS)
+                self._apply(self._servers.checked({address: not failure}))
             finally:
                 del self._probes[address]
 
@@ -277,40 +276,38 @@ class LoadBalancer:
 
     async def _connect(self, connection: Connection) -> None:
         """Continue `connection` to a server, or end it."""
-        tried: set[str] = set()
+        tried: dict[str, str] = {}
         while connection.dialogue is not Dialogue.ENDED:
             address = next((one for one in self._servers.candidates() if one not in tried), "")
             if not address:
                 self._report_all_failed(tried)
                 connection.abort()
                 return
-            tried.add(address)
-            if await self._dial(address, connection.server_side(address), DIAL_SECONDS):
+            tried[address] = await self._dial(address, connection.server_side(address), DIAL_SECONDS)
+            if not tried[address]:
                 self._set(self._servers.connected(address))
                 self._reported_all_failed = False
                 return
             self._set(self._servers.dropped(address))
 
-    def _report_all_failed(self, tried: set[str]) -> None:
+    def _report_all_failed(self, tried: Mapping[str, str]) -> None:
+        """Log which server failed and why: its clients see the end of a connection to this load balancer alone."""
         if not self._reported_all_failed:
             self._reported_all_failed = True
-            log.error(
-                "load balancer: %s: %s%s",
-                ALL_FAILED,
-                ", ".join(sorted(tried)) or "none is known yet",
-                self._proxy_failure,
-            )
+            failures = (f"{address} ({reason})" for address, reason in sorted(tried.items()))
+            log.error("load balancer: %s: %s", ALL_FAILED, ", ".join(failures) or "none is known yet")
 
-    async def _dial(self, address: str, protocol: Side | Probe, seconds: float) -> bool:
-        """Connect `protocol` to `address`. Return False when no connection came about within `seconds`."""
+    async def _dial(self, address: str, protocol: Side | Probe, seconds: float) -> str:
+        """Connect `protocol` to `address`. Return why no connection came about within `seconds`; "" for one that did."""
         try:
             await with_deadline(
                 self._clock, seconds, self._connect_protocol(parse_endpoint(address, "", is_dialled=True), protocol)
             )
-        except (OSError, TimeoutError, ProxySettingError) as error:
-            self._proxy_failure = f"; {error}" if isinstance(error, tunnel.TunnelError | ProxySettingError) else ""
-            return False
-        return True
+        except ProxySettingError as error:
+            return str(error)
+        except OSError as error:
+            return _failure(error, seconds)
+        return ""
 
     async def _connect_protocol(self, endpoint: Endpoint, protocol: Side | Probe) -> None:
         """Connect `protocol`. Raises OSError, also where the connection would come back here, and again without an end."""
@@ -330,3 +327,14 @@ class LoadBalancer:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _failure(error: OSError, seconds: float) -> str:
+    """Return why a connection failed: the name, the time, the proxy, or the reason of the system for each address."""
+    if isinstance(error, tunnel.TunnelError):
+        return str(error)
+    if isinstance(error, socket.gaierror):
+        return f"the name does not resolve: {error.strerror}"
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return f"no connection within {seconds:g} s"
+    return os.strerror(error.errno).lower() if error.errno else str(error)
