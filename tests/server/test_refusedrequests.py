@@ -13,8 +13,10 @@ from prometheus_client import generate_latest
 from mooring.authn.chain import ChainStep
 from mooring.authn.verdict import Accepted, NotMine, Rejected
 from mooring.identity import UserInfo
+from mooring.pki import pem
 from mooring.pki.x509.bundles import certificates_pem
 from mooring.server.refusedrequests import Refusals, RefusedRequest
+from tests.support.costlycertificates import chain
 from tests.support.serverroom import Reply, Server, connection, in_server
 from tests.support.testca import ThrowawayCA
 
@@ -182,6 +184,15 @@ async def test_a_dry_run_tells_who_a_credential_would_be(server: Server) -> None
 
 
 @in_server
+async def test_a_dry_run_reads_a_chain_as_a_connection_does(server: Server) -> None:
+    """The refusal of what is too large is part of the answer, and the text is not read as a bundle of CAs before."""
+    for form, reason in (("policies", "too-large"), ("one policy of a long kind", "not-yet-valid")):
+        text = b"".join(pem.encode(pem.CERTIFICATE, one) for one in chain(form, above=True)).decode()
+        told = (await server.post(f"{PATH}/explain", {"certificate": text})).obj
+        assert (told["authenticated"], told["why"]) == (False, reason)
+
+
+@in_server
 async def test_a_dry_run_is_no_guess_and_leaves_no_trace(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         for number in range(200):
@@ -200,7 +211,12 @@ async def test_a_dry_run_is_no_guess_and_leaves_no_trace(server: Server, caplog:
         pytest.param({"user": "a"}, "give token, or user and password", id="a user alone"),
         pytest.param({"token": 5}, "token: give a text", id="a number"),
         pytest.param({"token": ""}, "token: give a text", id="an empty token"),
-        pytest.param({"certificate": "x"}, "certificate: ", id="no certificate"),
+        pytest.param({"certificate": "x"}, "certificate: the text holds no CERTIFICATE", id="no certificate"),
+        pytest.param(
+            {"certificate": "-----BEGIN KEY-----\nAA==\n-----END KEY-----\n"},
+            "certificate: only CERTIFICATE",
+            id="a key",
+        ),
         pytest.param(b"{", "unexpected end of JSON input", id="half an object"),
         pytest.param(b'{"token":"' + b"x" * 300_000 + b'"}', "longer than 262144 bytes", id="too much"),
     ],

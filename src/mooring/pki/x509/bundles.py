@@ -25,11 +25,16 @@ def certificates(data: bytes) -> tuple[Certificate, ...]:
 
     Raises PkiError; its message names the place of a certificate that cannot be read, when there are several.
     """
+    return _certificates(certificate_blocks(data))
+
+
+def certificate_blocks(data: bytes) -> tuple[Block, ...]:
+    """Return the blocks of such a text, perhaps none. What is in them is not read. Raises PkiError."""
     found = tuple(blocks(data))
     for block in found:
         if block.label != CERTIFICATE:
             raise PemError(f'only CERTIFICATE PEM blocks are allowed, found "{block.label}"')
-    return _certificates(found)
+    return found
 
 
 def certificates_among(data: bytes) -> tuple[Certificate, ...]:

@@ -25,7 +25,7 @@ from mooring.authn.chain import judge
 from mooring.authn.credentials import Basic, Credentials, bearer
 from mooring.errors import BadRequestError, NotFoundError
 from mooring.pki.errors import PkiError
-from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.bundles import NO_CERTIFICATE, certificate_blocks
 from mooring.registry.store import Registry
 from mooring.secret import Secret
 from mooring.server.authentication.secondstage import SecondStage
@@ -139,10 +139,12 @@ def _credentials(given: Obj) -> Credentials:
         return Credentials(basic=Basic(offered["user"], Secret(offered["password"])))
     if set(offered) == {"certificate"}:
         try:
-            chain = certificates(offered["certificate"].encode())
+            chain = certificate_blocks(offered["certificate"].encode())
         except PkiError as error:
             raise BadRequestError(f"certificate: {error}") from None
-        return Credentials(peer=tuple(one.der for one in chain))
+        if not chain:
+            raise BadRequestError(f"certificate: {NO_CERTIFICATE}")
+        return Credentials(peer=tuple(one.der for one in chain))  # the authenticators bound what they read
     raise BadRequestError("give token, or user and password, or certificate")
 
 
