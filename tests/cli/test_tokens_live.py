@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import NotFoundError
 from mooring.trust.bootstraptoken import tokensecret
@@ -323,6 +324,46 @@ def test_redact_shows_ids_only(tokens: CommandLine) -> None:
         output = tokens.done("token", "list", "-o", form, "--redact")
         assert "hidden" in output
         assert "k3m8x1c5v0b6n4z2" not in output
+
+
+READING = [
+    [*path.split(), *form]
+    for path in (
+        "token list",
+        "csr list",
+        "node list",
+        "certs list",
+        "ends list",
+        "audit list",
+        "machine list",
+        "status",
+    )
+    for form in ([], ["-o", "json"], ["-o", "yaml"])
+]
+
+
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_what_never_happened_has_no_year_and_a_token_is_shown_by_its_list_alone(
+    command: list[str], live_server: LiveServer, tokens: CommandLine
+) -> None:
+    """A token without an end that no machine used, a request without a decision, and a Node without a status."""
+    live_server.once(_create_unset)
+    output = tokens(*command)
+    assert output.code == 0, output.err
+    for year in ("0001-01-01", "1970-01-01", "292277", "2262-04"):
+        assert year not in output.out + output.err
+    shown = "k7m8x1c5v0b6n4z9" in output.out
+    assert shown == (command[:2] == ["token", "list"]), "token list shows tokens, as kubeadm does; --redact hides them"
+
+
+def _create_unset(server: LiveServer) -> None:
+    async def create(client: ClusterClient) -> None:
+        token = parse_token("neverx.k7m8x1c5v0b6n4z9")
+        record = tokensecret.new_record(token, SystemClock().now(), ttl=None)
+        await client.create("secrets", tokensecret.to_secret(record))
+        await client.create("nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "never-heard"}})
+
+    server.run(create)
 
 
 def test_a_secret_that_is_no_token_is_told_and_skipped(live_server: LiveServer, tokens: CommandLine) -> None:
