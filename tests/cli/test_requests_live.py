@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mooring.agent.certificates.certificaterequest import node_request
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.pki.keys import generate_key, public_key_fingerprint
@@ -188,6 +189,33 @@ def test_another_key_is_not_approved(live_server: LiveServer, csr: CommandLine) 
         f'Error: the certificate signing request "{name}" is for another key, {fingerprint}: it was not approved\n'
     )
     assert not stored(live_server, name).get("status", {}).get("conditions")
+
+
+def test_the_name_of_a_node_approves_none_of_its_requests(live_server: LiveServer, csr: CommandLine) -> None:
+    """A stranger may wait under the name of a machine: what is approved is a request, which has the name of its key."""
+    keys = [generate_key(), generate_key()]
+    requests = [node_request(key, "twin") for key in keys]
+    assert requests[0].name != requests[1].name
+
+    async def create(client: ClusterClient) -> None:
+        for request in requests:
+            obj = request.obj()
+            obj["spec"] |= {"signerName": "example.com/by-hand"}
+            await client.create("certificatesigningrequests", obj)
+
+    live_server.run(create)
+    for words in (("approve", "twin"), ("approve", "system:node:twin"), ("deny", "twin")):
+        outcome = csr("csr", *words)
+        assert outcome.code != 0
+        assert "not found" in outcome.err or "is not" in outcome.err
+    assert csr("csr", "approve", "--all-pending").code == 1, "requests that are not named are confirmed first"
+    for request in requests:
+        assert not stored(live_server, request.name).get("status", {}).get("conditions")
+    fingerprint = public_key_fingerprint(keys[1])
+    outcome = csr("csr", "approve", requests[0].name, "--fingerprint", f"sha256:{fingerprint}")
+    assert "is for another key" in outcome.err
+    for request in requests:
+        csr.done("csr", "deny", request.name)
 
 
 def test_a_dry_run_changes_nothing(live_server: LiveServer, csr: CommandLine) -> None:

@@ -55,6 +55,15 @@ def test_no_controller_that_runs_by_default_may_delete_secrets() -> None:
     assert [one for one in without_joins if "secrets" in one[1]] == [("kube-system", "list,watch /secrets")]
 
 
+def test_no_controller_may_delete_nodes() -> None:
+    """A Node that was silent during an outage, of the machine or of the servers, stays until a person deletes it."""
+    found = [
+        text.partition(" ")[0] for _, text in rules(made("*", *STANDALONE)) if "/nodes" in text.replace("/nodes/", "")
+    ]
+    assert found
+    assert [verbs for verbs in found if "delete" in verbs or "*" in verbs] == []
+
+
 def test_two_installations_share_no_object_but_the_kinds() -> None:
     def keys(namespace: str) -> set[tuple[str, str, str]]:
         installation = Installation(controllers=selected(["*", "csrsigner"]), namespace=namespace, image="img:1")
