@@ -408,7 +408,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
             FOURTH
             + f"no CA of the cluster has a pinned public key (it has {pins_of(OTHER_CA)[0]}); this server is not "
             "trusted: compare --discovery-token-ca-cert-hash with the value that "
-            "`mooring token create --print-join-command` prints on the server",
+            "`mooring token create --print-join-command` prints on the server; the hash may be of a CA that was replaced",
             id="pin mismatch",
         ),
         pytest.param(

@@ -214,7 +214,8 @@ class PinMismatchError(DiscoveryError):
     def __init__(self, step: str, found: str) -> None:
         super().__init__(
             f"{step}: no CA of the cluster has a pinned public key (it has {found}); this server is not trusted: compare "
-            "--discovery-token-ca-cert-hash with the value that `mooring token create --print-join-command` prints on the server"
+            "--discovery-token-ca-cert-hash with the value that `mooring token create --print-join-command` prints on the server; "
+            "the hash may be of a CA that was replaced"
         )
 
 
