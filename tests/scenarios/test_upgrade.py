@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, start_server
@@ -149,3 +150,27 @@ def test_a_key_that_an_earlier_version_replaced_as_compromised_makes_no_administ
     finally:
         server.stop()
     assert "retired-ca" in (tmp_path / "data/audit.log").read_text()
+
+
+def test_what_was_left_half_done_stops_neither_the_start_nor_a_list_nor_a_machine(
+    server: LiveServer, tmp_path: Path, mooring: CommandLine
+) -> None:
+    """A token was deleted whose machines live, a Node waits for a finalizer, and a field of a record was emptied by hand."""
+
+    async def leave(client: ClusterClient) -> None:
+        await client.delete("secrets", "bootstrap-token-limitd", "kube-system")
+        half: Obj = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "half", "finalizers": ["example.com/x"]}}
+        await client.create("nodes", half)
+        await client.delete("nodes", "half")
+        identity = await client.get("nodeidentities", "machine-1")
+        spec = {key: value for key, value in identity["spec"].items() if key != "token"} | {"sourceAddress": ""}
+        await client.update("nodeidentities", {**identity, "spec": spec})
+
+    server.run(leave)
+    server.restart()
+    for name in ("machine-1", "machine-3"):
+        assert status(server, machine(tmp_path, name), "GET", f"/api/v1/nodes/{name}") == 200
+    for command in ("node list", "token list", "csr list", "certs list", "machine list", "audit list", "status"):
+        printed = mooring.done(*command.split(), "--kubeconfig", str(server.kubeconfig))
+        assert "half" in printed or not command.startswith("node")
+    assert "ERROR" not in server.log
