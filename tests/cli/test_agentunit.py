@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from mooring.cli.systemd.unitfile import _may_enter, hidden_program
 from tests.support.commandline import CommandLine, mooring
 
 __all__ = ["mooring"]
@@ -66,3 +68,36 @@ def test_systemd_accepts_the_unit(mooring: CommandLine, tmp_path: Path, hooks: t
     unit.write_text(mooring.done("agent", "unit", "--program", "/bin/true", *flags))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "problem"),
+    [
+        pytest.param("/tmp/venv/bin/mooring", "root", "PrivateTmp=", id="a temporary directory"),
+        pytest.param("{home}/bin/mooring", "mooring", "{home}, into which the user mooring may not look", id="a home"),
+        pytest.param("{home}/bin/mooring", "root", "", id="a home, and root"),
+        pytest.param("/usr/bin/env", "mooring", "", id="a place for programs"),
+        pytest.param("/nonexistent/bin/mooring", "mooring", "", id="another machine"),
+    ],
+)
+def test_a_program_that_a_service_cannot_start(
+    path: str, user: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir(0o700)
+    monkeypatch.setattr("mooring.cli.systemd.unitfile._PRIVATE", ("/tmp/venv",))
+    monkeypatch.setattr(
+        "mooring.cli.systemd.unitfile._may_enter", lambda directory, user: directory.stat() and directory != home
+    )
+    said = hidden_program(Path(path.format(home=home)), user)
+    assert problem.format(home=home) in said
+    assert bool(said) == bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("mode", "user", "may"), [(0o700, "absent", False), (0o711, "absent", True), (0o700, "root", True)]
+)
+def test_the_mode_of_a_directory_decides_who_may_look_into_it(mode: int, user: str, may: bool, tmp_path: Path) -> None:
+    tmp_path.chmod(mode)
+    if os.geteuid() == 0 or user != "root":
+        assert _may_enter(tmp_path, user) is may

@@ -284,3 +284,16 @@ def test_certs_client_signs_with_a_ca_whose_name_is_in_latin_1(tmp_path: Path, m
     pair = ("--ca-cert", str(tmp_path / "ca.crt"), "--ca-key", str(tmp_path / "ca.key"), "--out-dir", str(tmp_path))
     assert mooring("certs", "client", *pair, "--common-name", "joe", "--name", "joe").code == 0
     assert certificates((tmp_path / "joe.crt").read_bytes())[0].issuer == certificates(ca.pem)[0].subject
+
+
+@pytest.mark.parametrize("command", ["ca", "client", "server"])
+def test_files_that_cannot_be_written_are_known_before_anything_is_signed(
+    command: str, tmp_path: Path, mooring: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.crt").mkdir()
+    more = {"ca": (), "client": ("--common-name", "a"), "server": ("--dns", "a.example")}[command]
+    signing = () if command == "ca" else ("--ca-cert", "/nonexistent/ca.crt", "--ca-key", "/nonexistent/ca.key")
+    outcome = mooring("certs", command, *signing, *more, "--out-dir", str(tmp_path), "--name", "x", "--force")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err == f"Error: {tmp_path}/x.crt cannot be written: it is a directory; name a file\n"
+    assert [one.name for one in tmp_path.iterdir()] == ["x.crt"]

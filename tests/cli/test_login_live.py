@@ -297,6 +297,17 @@ def test_a_kubeconfig_that_another_program_changes_is_left_alone(jane: Workstati
     assert not jane.kubeconfig.exists()
 
 
+def test_a_kubeconfig_that_cannot_be_written_is_known_before_the_login(jane: Workstation) -> None:
+    place = jane.home / "directory"
+    place.mkdir()
+    place.chmod(0o777)
+    before = set(jane.home.rglob("*"))
+    done = jane.login("--kubeconfig-out", str(place / "own.conf"))
+    assert done.code == 1
+    assert "everybody may replace files" in done.err
+    assert set(jane.home.rglob("*")) == before, "there is no login"
+
+
 def test_after_logout_nothing_of_the_login_is_left(jane: Workstation) -> None:
     out = jane.home / "own.conf"
     assert jane.login("--kubeconfig-out", str(out)).code == 0

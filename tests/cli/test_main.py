@@ -584,3 +584,28 @@ def test_a_wrong_value_in_the_file_of_a_server_is_no_wrong_command_line(mooring:
     assert outcome.err.startswith('Error: bind-address: "localhost" is not an IP address')
     assert mooring("server", "--config", str(file), "--bind-address", "127.0.0.1").code == 1
     assert mooring("server", "--config", str(file), "--bind-address", "here").code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("server", "--data-dir"), "Option '--data-dir' requires an argument (see: mooring server --help)"),
+        (("ca", "show", "--data-dir"), "Option '--data-dir' requires an argument (see: mooring ca show --help)"),
+        (("--data-dir", "x", "token", "list"), "before the command: flags of a command stand behind it (see: mooring --help)"),
+        (("token", "--data-dir", "x", "list"), "flags of a command stand behind it (see: mooring token --help)"),
+        (("server", "--secure-port", "abc"), "'--secure-port': \"abc\" is not a number from 0 to 65535 (see: mooring server"),
+        (("server", "--secure-port", "70000"), "70000 is not in the range 0<=x<=65535"),
+        (("server", "--control-plane-endpoint", "https://a.example:6443"), "is a URL; leave out https:// (see: mooring server"),
+        (("token", "create", "--allow-cidr", "10.0.0.1/8"), "10.0.0.0/8 is meant"),
+        (("token", "list", "--kubeconfig", "/etc/hostname"), "/etc/hostname: this is not a kubeconfig"),
+        (("ca", "show", "--data-dir", "/nonexistent/d"), "/nonexistent/d is not there: this command reads the data directory"),
+        (("snapshot", "list", "--data-dir", "/nonexistent/d"), "check the path: this command reads the data dir"),
+        (("token", "rotate", "--data-dir", "/nonexistent/d"), "this command reads the store of a server, and no kubeconfig"),
+    ],
+)  # fmt: skip
+def test_an_error_says_what_to_write_instead(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(words) in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line

@@ -214,3 +214,39 @@ def test_a_link_that_looks_like_a_temporary_file_is_not_followed(tmp_path: Path)
     link.symlink_to(tmp_path / "elsewhere")
     write_atomic(tmp_path / "a", b"x")
     assert (tmp_path / "elsewhere").read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("name", ["missing/a", "a-directory", "open/a"])
+def test_a_place_that_cannot_be_written_is_known_before(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a-directory").mkdir()
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(ConfigError):
+        files.check_writable(tmp_path / name)
+
+
+def test_the_check_of_a_place_leaves_it_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    files.check_writable(tmp_path / "a")
+    files.check_writable(tmp_path / "b")
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a", b"x")]
+
+
+@pytest.mark.parametrize(("uid", "owner"), [(0, "root (uid 0)"), (4_000_000, "uid 4000000")], ids=["known", "unknown"])
+def test_a_directory_that_this_user_may_not_enter_is_named_with_its_owner(
+    uid: int, owner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    found = os.stat_result((0o40700, 1, 1, 2, uid, uid, 0, 0, 0, 0))
+    monkeypatch.setattr("os.access", lambda path, mode: path != closed)
+    monkeypatch.setattr(Path, "stat", lambda self: found)
+    error = PermissionError(errno.EACCES, "Permission denied", str(closed / "deep" / "file"))
+    assert f"the directory {closed} belongs to {owner}: run the command as that user, with sudo" in files.file_problem(
+        error
+    )
+
+
+def test_a_file_that_alone_is_closed_has_the_usual_advice(tmp_path: Path) -> None:
+    error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "file"))
+    assert files.file_problem(error).endswith("permission denied; give this user access or choose another directory")

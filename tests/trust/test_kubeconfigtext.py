@@ -277,8 +277,8 @@ def test_scalars_are_read_as_kubectl_reads_them() -> None:
             "the kubeconfig cannot be read: one document is expected, and another begins in line 3",
             id="two documents",
         ),
-        pytest.param("[]", "the kubeconfig must be an object", id="a list"),
-        pytest.param("token", "the kubeconfig must be an object", id="a text"),
+        pytest.param("[]", "this is not a kubeconfig: the kubeconfig must be an object", id="a list"),
+        pytest.param("token", "this is not a kubeconfig: the kubeconfig must be an object", id="a text"),
         pytest.param(
             "kind: Secret", "this is not a kubeconfig: kind must be Config and apiVersion v1", id="another kind"
         ),

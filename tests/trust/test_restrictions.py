@@ -145,3 +145,12 @@ def test_a_key_that_joined_is_recorded_after_the_others() -> None:
 def test_an_unreadable_record_of_keys_is_an_error(text: str) -> None:
     with pytest.raises(TokenError, match="delete the token"):
         joined_keys(secret(joined_keys=text))
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("10.0.0.1/8", "; 10.0.0.0/8 is meant"), ("fd00::1/64", "; fd00::/64 is meant"), ("10.0.0.0/99", "prefix"), ("x", "prefix")],
+)  # fmt: skip
+def test_the_network_that_is_meant_is_named(text: str, meant: str) -> None:
+    with pytest.raises(TokenError, match=f"{meant}$"):
+        parse_networks(text)

@@ -227,6 +227,16 @@ class TableGroup(click.Group):
         super().__init__(name, help=text, no_args_is_help=True)
         self._prefix = prefix
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if type(self) is not TableGroup or error.possibilities:
+                raise
+            raise click.UsageError(
+                f"No such option '{error.option_name}' before the command: flags of a command stand behind it", ctx
+            ) from None
+
     def rows(self) -> dict[str, str]:
         """Return names and help lines of the commands directly below, in the order of the table."""
         found: dict[str, str] = {}

@@ -25,7 +25,7 @@ from typing import NoReturn
 import click
 
 from mooring import __version__, build
-from mooring.cli.commands import TableGroup
+from mooring.cli.commands import COMMANDS, GROUPS, TableGroup
 from mooring.cli.printing.plaintext import clean
 from mooring.cli.printing.redaction import redacted
 from mooring.cli.processtitle import hide_secrets
@@ -91,7 +91,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return EXIT_USAGE
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "mooring"
+        command = error.ctx.command_path if error.ctx else _named_command(words)
         message = _in_one_line(error.format_message()) + _empty_values(words)
         return _print_error(f"{message} (see: {command} --help)", EXIT_USAGE)
     except click.ClickException as error:
@@ -121,6 +121,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return _print_error("a path or a value is not valid UTF-8; rename it, or choose another", EXIT_FAILED)
         return _fault(error)
     return result if isinstance(result, int) else 0
+
+
+def _named_command(words: Sequence[str]) -> str:
+    """Return the command that a command line names, for an error of click that does not know it."""
+    path = ""
+    for word in words:
+        longer = f"{path} {word}".strip()
+        if longer not in COMMANDS and longer not in GROUPS:
+            break
+        path = longer
+    return f"mooring {path}".rstrip()
 
 
 def _fault(error: Exception) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import pwd
 import secrets
 import shlex
 import stat
@@ -48,6 +49,19 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace the content of `path` by `data`. After a crash it holds the old or the new content. Raises ConfigError."""
     with atomic_file(path, mode) as file:
         file.write(data)
+
+
+def check_writable(path: Path) -> None:
+    """Raise ConfigError unless a file can take the place of `path`. Its directory exists, and `path` is left as it is."""
+    if path.is_dir():
+        raise ConfigError(f"{path} cannot be written: it is a directory; name a file")
+    try:
+        _refuse_open_directory(path.parent)
+        temporary, descriptor = _create_temporary(path, 0o600)
+        os.close(descriptor)
+        temporary.unlink()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {os_reason(error)}") from error
 
 
 @contextmanager
@@ -276,8 +290,30 @@ _HINTS: Mapping[int, str] = MappingProxyType(
 def os_reason(error: OSError) -> str:
     """Return the reason of an error of the file system, and what to do about it."""
     text = (error.strerror or str(error)).lower()
-    hint = _HINTS.get(error.errno or 0)
+    hint = _closed_directory(error) or _HINTS.get(error.errno or 0)
     return f"{text}; {hint}" if hint else text
+
+
+def _closed_directory(error: OSError) -> str:
+    """Return the advice about a directory on the way to a file that this user may not enter; "" without one."""
+    if error.errno != errno.EACCES or not isinstance(error.filename, str | bytes):
+        return ""
+    path = Path(os.fsdecode(error.filename)).absolute()
+    for directory in reversed(path.parents):
+        if not os.access(directory, os.X_OK):
+            try:
+                uid = directory.stat().st_uid
+            except OSError:  # it was removed meanwhile
+                return ""
+            try:
+                owner = f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+            except KeyError:
+                owner = f"uid {uid}"
+            return (
+                f"the directory {directory} belongs to {owner}: run the command as that user, with sudo for example, or name "
+                "a file or directory of your own, such as a kubeconfig with --kubeconfig"
+            )
+    return ""
 
 
 def file_problem(error: OSError) -> str:

@@ -50,6 +50,7 @@ def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT, *, is_
     host, port, colon = text, "", ""
     if "@" in text:
         raise ConfigError(f"{key}: give a host and a port, without a user and a password")
+    _refuse_url(text, key)
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
@@ -62,8 +63,17 @@ def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT, *, is_
     return Endpoint(parse_host(host, key, is_dialled=is_dialled), int(port) if port else default_port)
 
 
+def _refuse_url(text: str, key: str) -> None:
+    scheme, separator, rest = text.partition("://")
+    if separator:
+        raise ConfigError(
+            f'{key}: "{text}" is a URL; leave out {scheme}://{" and what follows the port" if "/" in rest else ""}'
+        )
+
+
 def parse_host(text: str, key: str, *, is_dialled: bool = False) -> str:
     """Return a DNS name or IP address in its normal form."""
+    _refuse_url(text, key)
     if "%" in text and not is_dialled:
         raise ConfigError(
             f'{key}: "{text}" names an interface; other machines cannot use that, give a routable address'

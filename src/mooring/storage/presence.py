@@ -34,8 +34,13 @@ USE_CHECKS: Mapping[str, Callable[[str], None]] = {"sqlite": _refuse_open_sqlite
 def check_existence(url: str) -> None:
     """Raise ConfigError when the store of a URL is not there."""
     scheme, _, rest = url.partition(":")
-    if scheme in EXISTENCE_CHECKS:
-        EXISTENCE_CHECKS[scheme](rest)
+    try:
+        if scheme in EXISTENCE_CHECKS:
+            EXISTENCE_CHECKS[scheme](rest)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}: this command reads the store of a server, and no kubeconfig; give --data-dir or --storage"
+        ) from None
 
 
 def refuse_used(url: str) -> bool:

@@ -234,7 +234,11 @@ def test_a_certificate_that_only_the_supervisor_refuses_gives_way_to_the_token(
 
 def test_the_certificate_of_another_name_is_not_used(peer: SupervisorPeer, tmp_path: Path) -> None:
     joined(plan(peer, tmp_path, peer.token))
-    assert "--token is required" in refused(plan(peer, tmp_path, node_name="other"))
+    said = refused(plan(peer, tmp_path, node_name="other"))
+    assert (
+        '--token is required: this machine joined as "worker", not "other": give --node-name worker, or run mooring leave first'
+        in said
+    )
     peer.asked.clear()
     joined(plan(peer, tmp_path, peer.token, node_name="other"))
     assert peer.lines[0] == f"GET {headers.CONFIG} basic"

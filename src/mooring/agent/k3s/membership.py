@@ -43,6 +43,7 @@ from mooring.errors import ConfigError, PeerError
 from mooring.identity import NODE_PREFIX
 from mooring.pki import pem
 from mooring.pki.errors import PkiError
+from mooring.pki.x509 import names
 from mooring.pki.x509.requests import build_request
 from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.discovery.errors import DiscoveryError
@@ -254,7 +255,7 @@ class _Join:
                     "to ask for another"
                 )
             else:
-                problem = self.files.client.problem()
+                problem = self._other_name(name) or self.files.client.problem()
                 raise TokenNeededError(
                     f"--token is required: {problem or 'this machine has no valid client-kubelet certificate'}; give --token-file, "
                     "--token or K3S_TOKEN"
@@ -318,6 +319,15 @@ class _Join:
         """Return the client certificate on disk when it is that of this node and valid."""
         pair = self.files.client.read_pair()
         return pair if pair is not None and is_usable(pair.leaf, KUBELET, name, self.clock.now()) else None
+
+    def _other_name(self, name: str) -> str:
+        """Return the problem of a valid client certificate on disk that has another name than `name`; "" without one."""
+        pair = self.files.client.read_pair()
+        user = names.common_name(pair.leaf.subject) if pair is not None else ""
+        joined = user.removeprefix(NODE_PREFIX)
+        if pair is None or joined in (name, user) or not is_usable(pair.leaf, KUBELET, joined, self.clock.now()):
+            return ""
+        return f'this machine joined as "{joined}", not "{name}": give --node-name {joined}, or run mooring leave first'
 
     def _expired_pair(self, name: str) -> Pair | None:
         """Return the client certificate on disk when it is that of this node and has expired."""

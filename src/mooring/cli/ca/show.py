@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from mooring.cli.options.client import REPORTED, output_option
-from mooring.cli.options.machine import data_directory
+from mooring.cli.options.machine import server_directory
 from mooring.cli.printing import output as printing
 from mooring.clock import SystemClock, rfc3339
 from mooring.pki.x509.certificate import Certificate
@@ -42,7 +42,7 @@ def show(data_dir: str | None, output: str) -> None:
 
     Without flags of the server that name other CAs, they sign and verify everything.
     """
-    found = documents(read_ca(data_directory(data_dir or "") / "pki"), SystemClock().now())
+    found = documents(read_ca(server_directory(data_dir or "") / "pki"), SystemClock().now())
     if output in ("json", "yaml"):
         printing.print_document({"authorities": found}, output)
         return

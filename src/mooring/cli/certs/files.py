@@ -27,7 +27,7 @@ import click
 from mooring.cli.options.flags import DURATION, Command, Option, options_of
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
-from mooring.client.files import exposure, make_directory, read_limited, write_atomic
+from mooring.client.files import check_writable, exposure, make_directory, read_limited, write_atomic
 from mooring.clock import rfc3339
 from mooring.duration import format_duration
 from mooring.errors import ConfigError, MooringError
@@ -72,7 +72,7 @@ class Output:
         return self.directory / f"{self.name}.key"
 
     def check(self) -> None:
-        """Raise ConfigError when a file exists, and UsageError for a short lifetime and a name that is not a file name."""
+        """Raise ConfigError when a file exists or cannot be written, UsageError for a short lifetime and a bad name of files."""
         if self.lifetime < MIN_LIFETIME:
             raise click.UsageError(f"--lifetime must be at least {format_duration(MIN_LIFETIME)}")
         if not _FILE_NAME.fullmatch(self.name):
@@ -82,10 +82,12 @@ class Output:
                 raise ConfigError(
                     f"{path} exists already; choose another --name or --out-dir, or replace it with --force"
                 )
+        make_directory(self.directory)  # before a key is made and a certificate signed, which would be lost
+        for path in (self.key, self.certificate):
+            check_writable(path)
 
     def write(self, key: PrivateKey, chain: Sequence[Certificate]) -> None:
         """Write both files, of a key in a token only the certificate, and print a line on stderr. Raises ConfigError."""
-        make_directory(self.directory)
         if not isinstance(key, DeviceKey):
             write_atomic(self.key, private_key_pem(key))
         write_atomic(self.certificate, certificates_pem(chain))

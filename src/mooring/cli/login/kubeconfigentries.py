@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mooring.client import kubeconfigfiles
-from mooring.client.files import home, make_directory, read_limited, write_atomic
+from mooring.client.files import check_writable, home, make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
@@ -247,6 +247,12 @@ class KubeconfigFiles:
     def read(self) -> Kubeconfig:
         """Return the merged kubeconfig."""
         return merge_kubeconfigs(self._configs())
+
+    def check(self, plan: Callable[[Kubeconfig], EntryPlan]) -> None:
+        """Raise ConfigError when a file that the plan changes cannot be written."""
+        for path in self._touched(plan(self.read())):
+            with locked(path) as (real, _):
+                check_writable(real)
 
     def apply(self, plan: Callable[[Kubeconfig], EntryPlan]) -> tuple[EntryPlan, Path | None]:
         """Carry out the plan for the merged kubeconfig. Return it, and the first file that was written."""

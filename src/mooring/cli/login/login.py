@@ -27,7 +27,7 @@ from mooring.cli import cluster
 from mooring.cli.login.kubeconfigentries import KubeconfigFiles, plan_entries, plugin_login
 from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, SECRET_IN_FORM, renew
 from mooring.cli.options.client import kubeconfig_option
-from mooring.cli.options.flags import usage
+from mooring.cli.options.flags import WholeNumber, usage
 from mooring.cli.printing.output import echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
@@ -93,7 +93,7 @@ _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}
 )
 @click.option(
     "--oidc-redirect-port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=0,
     metavar="PORT",
     help="Port of http://127.0.0.1:PORT/callback, to which the provider redirects the browser. [default: a free one]",
@@ -194,7 +194,7 @@ def login(
             place.server, place.ca_pem, present.tls_server_name, present.proxy_url, present.disable_compression
         )
         found = replace(found, place=place)
-    plan(files.read())
+    files.check(plan)  # before a credential is obtained, which would be lost
     with logins.locked(found.id):
         stored = logins.read(found.id) if is_repeated else None
         if stored is not None:  # another process may have renewed it, and replaced its refresh token

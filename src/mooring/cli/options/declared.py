@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from mooring.cli.options.flags import DURATION as GO_DURATION
-from mooring.cli.options.flags import Option, options_of
+from mooring.cli.options.flags import Option, WholeNumber, options_of
 from mooring.duration import format_duration
 from mooring.settings.declaration import Setting
 from mooring.settings.valuetypes import (
@@ -55,8 +55,8 @@ OPTION_ARGUMENTS: Mapping[ValueType[Any], Mapping[str, Any]] = {
     SWITCH: {"is_flag": True},
     INTEGER: {"type": int},
     COUNT: {},
-    PORT: {"type": click.IntRange(0, MAX_PORT)},
-    OPTIONAL_PORT: {"type": click.IntRange(0, MAX_PORT)},
+    PORT: {"type": WholeNumber(0, MAX_PORT)},
+    OPTIONAL_PORT: {"type": WholeNumber(0, MAX_PORT)},
     NUMBER: {"type": float},
     DURATION: {"type": GO_DURATION},
     OPTIONAL_DURATION: {"type": GO_DURATION},

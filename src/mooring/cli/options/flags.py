@@ -46,6 +46,20 @@ def not_empty(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     return value
 
 
+class WholeNumber(click.IntRange):
+    """A number from `min` to `max`. The error about a text says so."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            try:
+                int(value)
+            except ValueError:
+                self.fail(f'"{value}" is not a number from {self.min} to {self.max}', param, ctx)
+            raise
+
+
 class GoDuration(click.ParamType[timedelta]):
     """`7d`, `24h`, `1h30m`, `90s`, `0`."""
 

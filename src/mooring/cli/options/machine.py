@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from mooring.client.files import home
-from mooring.errors import ArgumentError
+from mooring.errors import ArgumentError, ConfigError
 from mooring.listensockets import ListenError, bound_port, close_all, listen
 from mooring.settings.addresses import DEFAULT_PORT
 
@@ -33,6 +33,18 @@ def data_directory(value: str) -> Path:
     if not value and context and context.get_parameter_source("data_dir") is ParameterSource.COMMANDLINE:
         raise ArgumentError("data-dir: the directory is not named; leave the flag out for the default")
     return Path(value or default_data_dir()).absolute()
+
+
+READS_SERVER = "this command reads the data directory of a server, and no kubeconfig; give --data-dir"
+"""End of the error of such a command without the directory."""
+
+
+def server_directory(value: str) -> Path:
+    """Return the data directory of a server on this machine, as `data_directory`. Raises ConfigError where there is none."""
+    path = data_directory(value)
+    if not path.is_dir():
+        raise ConfigError(f"{path} is not there: {READS_SERVER}")
+    return path
 
 
 def free_port(address: str) -> int:

@@ -25,6 +25,7 @@ from mooring.cli.systemd.unitfile import (
     WATCHDOG_SECONDS,
     arguments_of,
     command_line,
+    hidden_program,
     program_words,
     quote,
     text_of,
@@ -109,6 +110,11 @@ def unit(context: click.Context, /, config: ConfigFile | None, user: str, progra
         port=_port(found[NetworkSettings].secure_port),
         sandbox=SANDBOX.format(file_system=_file_system(found, user)),
     )
+    if problem := hidden_program(Path(arguments[0]), user or "mooring"):
+        echo(
+            f"warning: this service cannot start: {problem}; install mooring below /usr/local or /opt, or give another --program",
+            err=True,
+        )
     for line in text.splitlines():
         echo(line)
 

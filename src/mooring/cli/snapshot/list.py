@@ -8,8 +8,10 @@ from typing import Any
 import click
 
 from mooring.cli.options.client import LISTED, output_option
+from mooring.cli.options.machine import READS_SERVER
 from mooring.cli.options.storage import snapshot_directory, snapshot_directory_options
 from mooring.cli.printing.output import echo, print_document, print_table
+from mooring.errors import ConfigError
 from mooring.plane.snapshots.directory import list_snapshots
 
 
@@ -24,6 +26,8 @@ def list_files(directory: str, output: str, **values: Any) -> None:
     """
     path = Path(directory) if directory else snapshot_directory(values)
     is_unused = not directory and not path.exists() and path.parent.is_dir()  # a server makes it for the first snapshot
+    if not directory and not path.exists() and not is_unused:
+        raise ConfigError(f"{path} cannot be read: No such file or directory; check the path: {READS_SERVER}")
     found = [] if is_unused else list_snapshots(path)
     if output in ("json", "yaml"):
         documents: list[dict[str, Any]] = [

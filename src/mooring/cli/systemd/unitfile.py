@@ -6,7 +6,10 @@ unit holds a secret: units are readable for every user.
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -20,6 +23,7 @@ from mooring.pki import tokenkeyuri
 from mooring.settings.declaration import Setting
 from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, OPTIONAL_BOOLEAN, SWITCH, split_commas
 
+_PRIVATE = ("/tmp", "/var/tmp")  # noqa: S108 - directories that PrivateTmp= replaces
 SANDBOX = """\
 UMask=0077
 NoNewPrivileges=yes
@@ -51,6 +55,30 @@ def program_words(given: str) -> list[str]:
     if not given and Path(sys.argv[0]).name == "__main__.py":
         return [sys.executable, "-m", "mooring"]
     return [str(Path(given or shutil.which(sys.argv[0]) or sys.argv[0]).absolute())]
+
+
+def hidden_program(path: Path, user: str) -> str:
+    """Return why a service of systemd that runs as `user` cannot start the program at `path`; "" when no reason is known."""
+    if any(path.is_relative_to(hidden) for hidden in _PRIVATE):
+        return f"{path} is below {' or '.join(_PRIVATE)}, which the service does not see (PrivateTmp=)"
+    try:
+        closed = next((one for one in reversed(path.parents) if user != "root" and not _may_enter(one, user)), None)
+    except OSError:
+        return ""  # it is not on this machine: the unit is for another one
+    return f"{path} is below {closed}, into which the user {user} may not look" if closed is not None else ""
+
+
+def _may_enter(directory: Path, user: str) -> bool:
+    found = directory.stat()
+    try:
+        account = pwd.getpwnam(user)
+    except KeyError:  # systemd makes the user
+        return bool(found.st_mode & stat.S_IXOTH)
+    if found.st_uid == account.pw_uid:
+        return bool(found.st_mode & stat.S_IXUSR)
+    if found.st_gid in os.getgrouplist(user, account.pw_gid):
+        return bool(found.st_mode & stat.S_IXGRP)
+    return bool(found.st_mode & stat.S_IXOTH)
 
 
 def arguments_of(settings: Iterable[Setting], values: Mapping[str, Any]) -> list[str]:

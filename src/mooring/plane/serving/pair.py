@@ -43,8 +43,12 @@ Pair = tuple[tuple[Certificate, ...], PrivateKey]
 
 def read_pair(settings: ServingSettings) -> Pair:
     """Read the pair that the settings name. Raises ConfigError."""
-    key_file = Path(settings.tls_private_key_file)
-    pair = _parse_pair(read_limited(Path(settings.tls_cert_file)), read_limited(key_file))
+    certificate_file, key_file = Path(settings.tls_cert_file), Path(settings.tls_private_key_file)
+    certificate_pem, key_pem = read_limited(certificate_file), read_limited(key_file)
+    try:
+        pair = _parse_pair(certificate_pem, key_pem)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; the files are {certificate_file} and {key_file}") from None
     warn_if_exposed(key_file)
     return pair
 

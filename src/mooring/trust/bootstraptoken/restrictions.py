@@ -133,11 +133,19 @@ def _parse_network(text: str) -> Network:
     if network is None or "/" not in text or "%" in text:
         raise TokenError(
             f"{ALLOWED_CIDRS}: one of the networks is not a network such as 10.1.0.0/16 or fd00:1::/64, with no bits set "
-            "beyond the prefix"
+            f"beyond the prefix{_meant(text.strip())}"
         )
     if isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None:
         raise TokenError(f"{ALLOWED_CIDRS}: write an IPv4 network as IPv4, not within ::ffff:0:0/96")
     return network
+
+
+def _meant(text: str) -> str:
+    """Return the end of an error that names the network of an address with a prefix; "" for another text."""
+    try:
+        return f"; {ipaddress.ip_network(text, strict=False)} is meant" if "/" in text and "%" not in text else ""
+    except ValueError:
+        return ""
 
 
 def parse_node_name(text: str) -> str:

@@ -95,7 +95,7 @@ def parse_kubeconfig(data: str | bytes) -> Kubeconfig:
     """Return the kubeconfig in `data`, YAML or JSON. Raises KubeconfigError; `validate_kubeconfig` checks its references."""
     document = load(data)
     if not isinstance(document, dict | None):
-        raise KubeconfigError("the kubeconfig must be an object")
+        raise KubeconfigError("this is not a kubeconfig: the kubeconfig must be an object")
     top = _Fields(document, "")
     if top.text("kind") not in ("", "Config") or top.text("apiVersion") not in ("", "v1"):
         raise KubeconfigError("this is not a kubeconfig: kind must be Config and apiVersion v1")
