@@ -366,7 +366,8 @@ def test_a_key_that_was_left_out_for_a_mistake_is_not_reported_missing(
     outcome = mooring("config", "check", str(file))
     assert [line.partition("config.yaml: ")[2] for line in outcome.err.splitlines()[:-1]] == [
         'line 1: "oidc-issuer-url": give a text; put quotes around one that looks like a number',
-        'line 4: "tls-private-key-file": it is not the key of the first certificate in tls-cert-file',
+        'line 4: "tls-private-key-file": it is not the key of the first certificate in tls-cert-file; the files are '
+        f"{certificate} and {key}",
     ]
 
 
@@ -406,7 +407,7 @@ def test_a_check_reads_the_environment(mooring: CommandLine, write: Write, monke
     monkeypatch.setenv("MOORING_SECURE_PORT", "many")
     outcome = mooring("config", "check", str(file))
     assert outcome.code == 1
-    assert "'many' is not a valid integer" in outcome.err
+    assert '"many" is not a number from' in outcome.err
     assert outcome.err.splitlines()[-1] == f"Error: {file} has one mistake; no server would start with it"
 
 
