@@ -17,9 +17,9 @@ from __future__ import annotations
 import atexit
 import io
 import os
-import select
 import sys
 import threading
+import time
 from collections import deque
 from typing import TextIO
 
@@ -114,8 +114,8 @@ class QueuedStream(io.TextIOBase):
         while left:
             try:
                 left = left[os.write(self._descriptor, left) :]
-            except BlockingIOError:  # another program made the descriptor so
-                select.select((), (self._descriptor,), ())
+            except BlockingIOError:  # another program made the descriptor so; poll may see room that is too little
+                time.sleep(WRITE_SECONDS)
             except OSError:
                 return
 

@@ -10,6 +10,8 @@ import fcntl
 import logging
 import os
 import stat
+import sys
+import tty
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,61 @@ def test_a_pipe_whose_reader_stalls_and_reads_again_gets_each_line_once(
         file.close()
         os.close(reader)
     assert read == b"".join(line + b"\n" for line in lines)
+
+
+class WithoutProc(Calls):
+    def open(self, path: str, flags: int) -> int:
+        if path.startswith("/proc/"):
+            raise FileNotFoundError(path)
+        return super().open(path, flags)
+
+
+class OfAnotherUser(Calls):
+    def open(self, path: str, flags: int) -> int:
+        raise PermissionError(path)
+
+
+@pytest.mark.parametrize("calls", [Calls(), WithoutProc()])
+def test_a_terminal_whose_reader_stalls_and_reads_again_gets_each_line_once(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write to a terminal blocks when it has room for less, although poll sees room."""
+    monkeypatch.setattr(rotatedfile, "READER_SECONDS", 0.0)
+    reader, terminal = os.openpty()
+    tty.setraw(terminal)
+    os.set_blocking(reader, False)
+    lines = [b"%d" % at + b"x" * size for at, size in enumerate(SIZES * 3)]
+    file = RotatedFile("-", suffix="", max_bytes=1, keep=1, max_age=0, now=None, shared=None, calls=calls)
+    left, read = lines[:], b""
+    with os.fdopen(terminal, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        file.open()
+        stalls = 0
+        while left:
+            written = file.write(left)
+            assert file.is_refusing is (written < len(left))
+            stalls += file.is_refusing
+            left = left[written:]
+            with suppress(BlockingIOError):
+                while piece := os.read(reader, 1 << 16):
+                    read += piece
+        assert stalls
+        file.close()
+        assert os.get_blocking(output.fileno()), "other programs have the same open file"
+    os.close(reader)
+    assert read == b"".join(line + b"\n" for line in lines)
+
+
+def test_a_terminal_of_another_user_is_written_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, terminal = os.openpty()
+    file = RotatedFile("-", suffix="", max_bytes=1, keep=1, max_age=0, now=None, shared=None, calls=OfAnotherUser())
+    with os.fdopen(terminal, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert file.write([b"line"]) == 1
+        file.close()
+        os.fstat(output.fileno())
+        assert os.read(reader, 100) == b"line\r\n"
+    os.close(reader)
 
 
 def test_a_line_that_was_dropped_half_way_is_ended_before_the_next(

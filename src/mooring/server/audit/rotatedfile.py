@@ -11,7 +11,7 @@ Rules kept here:
   a deletion.
 * Lines that a write did not take are reported to the caller. A part of a line is cut off again, or ended before the next line.
 * A path that is not a regular file is never rotated. Its reader may stall: what it does not take waits, as with a full disk, and no
-  line that fits into PIPE_BUF is torn. The rest of a longer one follows when the reader goes on.
+  line that fits into PIPE_BUF is torn. The rest of a longer one follows when the reader goes on. A terminal may tear any line.
 * A file has one writer, which locks it: two would rotate it twice. A second server writes `<name><suffix>.<ending>` instead.
 * The workers of one server are one writer: each holds their common lock while it writes or rotates. One that rotates is followed by
   the others at their next lines.
@@ -27,6 +27,7 @@ import os
 import select
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta
@@ -43,9 +44,11 @@ RETRY_PART = 16
 """A rotation that failed is tried again when the file has grown by one part in so many of its size."""
 READER_SECONDS = 1.0
 """Time that a reader of a pipe has to make room. One that stalls for longer must not keep the thread, which a stop waits for."""
+READER_TRIES = 20
+"""Writes in that time to a terminal that has room for less than it was given."""
 STANDARD_OUTPUT = "-"
 _FLAGS = os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""A named pipe without a reader fails instead of waiting for one."""
+"""A named pipe without a reader fails instead of waiting for one, and so does a write without room, which poll cannot exclude."""
 
 
 class Calls:
@@ -73,10 +76,13 @@ class Calls:
         return os.write(descriptor, data)
 
     def is_writable(self, descriptor: int, seconds: float) -> bool:
-        """Return whether a pipe, terminal or socket takes PIPE_BUF bytes now, or within some seconds."""
+        """Return whether a pipe or socket takes PIPE_BUF bytes, or a terminal some, now or within some seconds."""
         poll = select.poll()
         poll.register(descriptor, select.POLLOUT)
         return bool(poll.poll(seconds * 1000))
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def read(self, descriptor: int, position: int) -> bytes:
         return os.pread(descriptor, 1, position)
@@ -218,7 +224,7 @@ class RotatedFile:
         former = self._descriptor
         if self.path == STANDARD_OUTPUT:
             sys.stdout.flush()
-            self._descriptor, self.is_regular = sys.stdout.fileno(), False
+            self._descriptor, self.is_regular = self._open_output(sys.stdout.fileno()), False
             return
         descriptor, is_readable = self._open_path()
         try:
@@ -227,7 +233,6 @@ class RotatedFile:
             if is_regular:
                 check_owner(Path(self.path), found)
                 self._calls.flock(descriptor, lock | fcntl.LOCK_NB)
-            os.set_blocking(descriptor, True)
         except (OSError, ConfigError):
             self._close(descriptor)
             raise
@@ -248,12 +253,24 @@ class RotatedFile:
                 return self._calls.open(self.path, _FLAGS | os.O_RDWR), True
         return self._calls.open(self.path, _FLAGS | os.O_WRONLY), False
 
+    def _open_output(self, output: int) -> int:
+        """Return the descriptor for standard output: a terminal is opened again, because a write may block though poll saw room.
+
+        The open file of the terminal is that of other programs, too: it must not become non-blocking.
+        """
+        if os.isatty(output):
+            with suppress(OSError):
+                return self._calls.open(f"/proc/self/fd/{output}", _FLAGS | os.O_WRONLY)
+            with suppress(OSError):  # without /proc
+                return self._calls.open(os.ttyname(output), _FLAGS | os.O_WRONLY)
+        return output
+
     def _begin_generation(self) -> None:
         self.generation += 1
         self._rotation_failure, self._retry_at = "", 0
 
     def _close(self, descriptor: int) -> None:
-        if self.path != STANDARD_OUTPUT:
+        if self.path != STANDARD_OUTPUT or descriptor != sys.stdout.fileno():
             with suppress(OSError):  # the lines were written before
                 self._calls.close(descriptor)
 
@@ -323,9 +340,7 @@ class RotatedFile:
 
     def _end_line(self) -> None:
         if self._is_torn:
-            assert self._descriptor is not None  # it was opened
-            self._await_reader()
-            self._end += self._calls.write(self._descriptor, memoryview(b"\n"))
+            self._end += self._write(memoryview(b"\n"))
             self._is_torn = False
 
     # -- rotation ----------------------------------------------------------------------------------------------------
@@ -393,16 +408,14 @@ class RotatedFile:
 
     def _append(self, lines: Sequence[bytes]) -> int:
         """Append lines. Return how many are in the file, and set the failure when that is not all of them."""
-        assert self._descriptor is not None  # it was opened
         data = memoryview(b"".join(line + b"\n" for line in lines))
         start, done = self._end, 0
         try:
             done = self._resume(lines)
             for piece in (data,) if self.is_regular else _pieces(data, lines, done):
-                self._await_reader()
                 end = done + len(piece)
                 while done < end:
-                    done += self._calls.write(self._descriptor, data[done:end])
+                    done += self._write(data[done:end])
         except OSError as error:
             self._failure = f"{self.path} cannot be written: {_reason(error)}"
         self._end = start + done
@@ -430,13 +443,19 @@ class RotatedFile:
         self._end_line()
         return 0
 
-    def _await_reader(self) -> None:
-        """Wait until a reader has made room. Raises OSError for one that does not read, without a wait while it is known."""
+    def _write(self, data: memoryview) -> int:
+        """Write what there is room for. Raises OSError for a reader that makes none, without a wait while that is known."""
         assert self._descriptor is not None  # it was opened
-        if not self.is_regular:
-            seconds = 0.0 if self.is_refusing else READER_SECONDS
+        if self.is_regular:
+            return self._calls.write(self._descriptor, data)
+        seconds, tries = (0.0, 1) if self.is_refusing else (READER_SECONDS, READER_TRIES)
+        for _ in range(tries):
             if not self._calls.is_writable(self._descriptor, seconds):
-                raise OSError(errno.EAGAIN, "its reader does not read")
+                break
+            with suppress(BlockingIOError):
+                return self._calls.write(self._descriptor, data)
+            self._calls.pause(seconds / tries)
+        raise OSError(errno.EAGAIN, "its reader does not read")
 
     def _cut(self, size: int) -> bool:
         """Remove the part of a line that was written beyond `size`. Return whether that succeeded."""
