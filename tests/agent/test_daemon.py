@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import disk
+from mooring.agent import daemon, disk
 from mooring.agent.certificates import certificaterequest
-from mooring.agent.daemon import run
+from mooring.agent.daemon import Agent, run
 from mooring.agent.join import Joined, join
+from mooring.agent.registration import CertificateRefusedError
 from mooring.agent.state import NodeState
 from mooring.agent.steps import REQUEST, Progress
 from mooring.clock import SystemClock
@@ -176,3 +177,62 @@ def test_the_status_of_an_agent_without_a_valid_certificate_names_its_end_while_
     asyncio.run(scenario())
     assert all(one.startswith("the client certificate expired at 20") for one in heard.states)
     assert "nothing answers there" in heard.states[0] or "refused" in heard.states[0]
+
+
+class Slept(SystemClock):
+    """The clock of a machine that is two years later once `slept` is true."""
+
+    slept = False
+
+    def now(self) -> datetime:
+        return super().now() + (timedelta(days=2 * 365) if self.slept else timedelta())
+
+
+@pytest.mark.parametrize(
+    ("knows", "has_token"),
+    [
+        pytest.param(True, False, id="its clock knows"),
+        pytest.param(True, True, id="and it still has the token of its join"),
+        pytest.param(False, False, id="its clock is behind for a time"),
+    ],
+)
+def test_a_refusal_of_a_certificate_that_expired_while_the_machine_slept_leads_to_the_way_back(
+    live_server: LiveServer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    knows: bool,
+    has_token: bool,
+) -> None:
+    """The server refuses the first heartbeat after the sleep before the renewal looks at the clock again."""
+    monkeypatch.setattr(daemon, "ASK_SECONDS", 0.05)
+    token, heard, clock = live_server.create_token(), Heard(), Slept()
+    options = join_options(root=tmp_path, polling=Polling(attempts=1))
+    name, away = f"slept-{knows}-{has_token}".lower(), f"127.0.0.1:{free_port()}"
+    wanted, again = (plan(at, token.reveal(), live_server.pin, name) for at in (live_server.endpoint, away))
+    rejected = "the server rejects the certificate of system:node:"
+
+    async def refused() -> None:
+        clock.slept = knows
+        raise CertificateRefusedError("slept")
+
+    async def unanswered(*arguments: object, **options: object) -> None:
+        clock.slept = True
+        raise ConfigError("no answer")
+
+    monkeypatch.setattr(Agent, "_tasks", lambda *arguments: [refused()])
+    monkeypatch.setattr(daemon, "check_membership", unanswered)
+
+    async def scenario() -> None:
+        joined = await join(wanted, options)
+        kubeconfig = joined.files.kubeconfig
+        kubeconfig.write_text(kubeconfig.read_text().replace(live_server.endpoint, away))
+        agent = asyncio.create_task(run(again if has_token else None, options, clock, notifier=heard))
+        await eventually(lambda: any(one.startswith("the client certificate expired at 20") for one in heard.states))
+        terminate()
+        await asyncio.wait_for(agent, 60)
+
+    with caplog.at_level(logging.WARNING, "mooring.agent"):
+        asyncio.run(scenario())
+    assert any(one.startswith("the client certificate expired at 20") for one in heard.states)
+    assert any(rejected in one for one in caplog.messages) is not knows

@@ -34,6 +34,7 @@ from mooring.errors import (
     NotFoundError,
     PeerError,
     TooManyRequestsError,
+    UnauthorizedError,
 )
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import AnswerTooLongError, BalancerAnswerError, NotKubernetesError
@@ -484,6 +485,22 @@ def test_a_server_that_asks_for_patience_is_asked_again_a_few_times() -> None:
     asked = asking(lambda asked: status(429, "TooManyRequests", retryAfterSeconds=7), work, clock=clock)
     assert len(asked) == 5
     assert clock.slept == [7, 7, 7, 7]
+
+
+@pytest.mark.parametrize("patient", range(6))
+def test_a_refusal_after_requests_for_patience_is_the_error(tmp_path: Any, patient: int) -> None:
+    """Also in the last of the tries, where a file that was read again would need one more."""
+    token = tmp_path / "token"
+    token.write_text("t")
+    replies = iter([status(429, "TooManyRequests", retryAfterSeconds=1)] * patient)
+    error = UnauthorizedError if patient < 5 else TooManyRequestsError
+
+    async def work(client: ClusterClient) -> None:
+        with pytest.raises(error):
+            await client.get("secrets", "x", "y")
+
+    user = KubeconfigUser("u", token=Secret("ignored"), token_file=str(token))
+    asking(lambda asked: next(replies, status(401, "Unauthorized")), work, user)
 
 
 def test_a_410_of_a_watch_is_expired() -> None:

@@ -1,8 +1,10 @@
-"""The clock of a machine that is set under a running server, by Debian's libfaketime: own certificates."""
+"""The clock of a machine that is set under running programs, by Debian's libfaketime: certificates of servers and of members."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import ssl
 import subprocess
 import sys
@@ -20,7 +22,9 @@ from tests.support.ports import free_port
 
 FAKETIME = tuple(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 PROGRAM = """
+import mooring.agent.heartbeat
 import mooring.clock
+mooring.agent.heartbeat.RENEW_SECONDS, mooring.agent.heartbeat.REFUSED_SECONDS = 1.0, 2.0
 mooring.clock.JUMP_SECONDS = 0.5  # tests/test_clock.py has the minute; this test has the clock of the system
 from mooring.cli.main import main
 main()
@@ -30,7 +34,7 @@ pytestmark = pytest.mark.skipif(not FAKETIME, reason="needs libfaketime")
 
 
 class Machine:
-    """A server, and the clock of its machine."""
+    """A server, agents of both ways of joining, and the clock of their machine."""
 
     def __init__(self, place: Path) -> None:
         self.data_dir = place / "data"
@@ -39,21 +43,45 @@ class Machine:
         self.set(timedelta())
         self._log = place / "log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("FAKETIME")}
-        environment = {  # its own libfaketime alone: one that the session preloads (tests/steady.py) moves to another date
+        self._environment = {  # its own libfaketime alone: one that the session preloads (tests/steady.py) moves to another date
             **inherited,
             "LD_PRELOAD": str(FAKETIME[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self._offset),
             "FAKETIME_CACHE_DURATION": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
-        flags = ("--bind-address", "127.0.0.1", "--secure-port", str(self.port), "--workers", "1")
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, "server", "--data-dir", str(self.data_dir), *flags],
-                stdout=log,
-                stderr=log,
-                env=environment,
-            )
+        flags = ("--bind-address", "127.0.0.1", "--secure-port", str(self.port), "--workers", "1", "--k3s-supervisor")
+        self.process = self.start("server", "--data-dir", str(self.data_dir), *flags)
+        self.agents: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a command, whose output is the log."""
+        with self._log.open("ab") as log:
+            words = [sys.executable, "-c", PROGRAM, *arguments]
+            return subprocess.Popen(words, stdout=log, stderr=log, env=self._environment)
+
+    def done(self, *arguments: str) -> str:
+        """Return the output of a command of an administrator that must succeed."""
+        words = [sys.executable, "-c", PROGRAM, *arguments, "--kubeconfig", str(self.data_dir / "admin.conf")]
+        return subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True, env=self._environment).stdout
+
+    def ends(self) -> dict[str, str]:
+        """Return the end of the certificate of each machine that is Ready."""
+        machines = json.loads(self.done("node", "list", "-o", "json"))["items"]
+        return {
+            one["name"]: max(each["expires"] for each in one["certificates"] if each["state"] == "valid")
+            for one in machines
+            if one["state"] == "Ready" and any(each["state"] == "valid" for each in one["certificates"])
+        }
+
+    def sleep(self, offset: timedelta) -> None:
+        """Suspend all programs, set the clock, and wake them, the server last."""
+        everything = [self.process, *self.agents]
+        for process in everything:
+            process.send_signal(signal.SIGSTOP)
+        self.set(offset)
+        for process in reversed(everything):
+            process.send_signal(signal.SIGCONT)
 
     @property
     def log(self) -> str:
@@ -80,8 +108,9 @@ class Machine:
             return False  # it starts
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        for process in (self.process, *self.agents):
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture
@@ -98,4 +127,25 @@ def test_a_running_server_follows_a_clock_that_is_set_forward_and_back(machine: 
         machine.set(timedelta(days=days))
         eventually(partial(machine.is_renewed, first + timedelta(days=days)))
     assert machine.process.poll() is None
+    assert "Traceback" not in machine.log
+
+
+def test_members_that_slept_with_their_server_past_the_end_of_their_certificates_come_back(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """Thirteen months: without a person, although the heartbeat is refused before a renewal looks at the clock."""
+    eventually(lambda: "serving on" in machine.log)
+    first, _ = machine.made()
+    join = machine.done("token", "create", "--print-join-command").split()[2:]
+    whole = machine.done("token", "create", "--format", "k3s").strip()
+    for name in ("m1", "m2"):
+        assert machine.start("join", "--root", str(tmp_path / name), "--node-name", name, *join).wait() == 0
+        machine.agents.append(machine.start("agent", "--root", str(tmp_path / name)))
+    supervised = ("--server", f"https://127.0.0.1:{machine.port}", "--token", whole, "--disable-apiserver-lb")
+    machine.agents.append(machine.start("agent", "--root", str(tmp_path / "k1"), "--node-name", "k1", *supervised))
+    before = eventually(lambda: ready if len(ready := machine.ends()) == 3 else {})
+    machine.sleep(timedelta(days=391))
+    eventually(partial(machine.is_renewed, first + timedelta(days=391)))
+    eventually(lambda: all(end > before[name] for name, end in machine.ends().items()) and len(machine.ends()) == 3)
+    assert [one.poll() for one in machine.agents] == [None] * 3
     assert "Traceback" not in machine.log

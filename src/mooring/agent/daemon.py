@@ -8,7 +8,7 @@ Rules kept here:
 * Files that were removed end the process: the machine has left (`mooring.agent.member`).
 * After the end of a membership the agent sends nothing but a question every minute whether its certificate is accepted again. It
   keeps its files and continues when `mooring join` has placed another certificate.
-* A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a token that is at hand was refused.
+* A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a join with a token that is at hand failed.
 * A machine whose request was denied or deleted logs the reason once, and sends the next request after an hour.
 * The service manager that started the process hears of each membership and its end, and gets signs of life from the event loop.
 * The load balancer, where there is one, listens before the join, so that a kubelet that is there reaches a server as soon as one
@@ -36,9 +36,9 @@ from mooring.agent.certificates.template import CertificateTemplate, serving_tem
 from mooring.agent.clusterfiles import follow, refresh
 from mooring.agent.comeback import Attempts
 from mooring.agent.hooks import Hooks
-from mooring.agent.join import Joined, JoinOptions, RefusedError, join, record_choices
+from mooring.agent.join import Joined, JoinOptions, join, record_choices
 from mooring.agent.loadbalancer.proxy import LoadBalancer
-from mooring.agent.member import check_files, heartbeat, watch_files
+from mooring.agent.member import check_expired, check_files, heartbeat, watch_files
 from mooring.agent.recovery import not_a_member, read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
 from mooring.agent.settings import AgentSettings
@@ -115,7 +115,6 @@ class Agent:
                     error,
                 )
                 await self._await_membership(joined, isinstance(error, CertificateRefusedError))
-                log.info("this machine is a member again")
 
     # ── becoming a member ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -142,7 +141,7 @@ class Agent:
                     if joined := await self._await_certificate(pause, was_member=found is not None):
                         return joined
                     continue
-                if found is None or not isinstance(error.__cause__, RefusedError):
+                if found is None:
                     raise
                 log.warning("%s", error)
                 break
@@ -199,18 +198,24 @@ class Agent:
         return None
 
     async def _await_membership(self, joined: Joined, was_refused: bool) -> None:
-        """Return when another certificate is on disk, or the server accepts the one that it rejected."""
+        """Return when another certificate is on disk, or the server accepts the one that it rejected.
+
+        Return also when that one has expired, as on a machine whose clock was behind that of the server.
+        """
         before = joined.files.client.version()
         while await self._await_certificate(ASK_SECONDS, before) is None:
             pair = joined.files.client.read_pair()
             if was_refused and pair is not None:
+                if not pair.valid_at(self._clock.now()):
+                    return
                 try:
                     uid = joined.known_uid()
                     clusters = joined.files.read_clusters() or joined.clusters
                     await check_membership(pair, joined.node_name, uid, clusters, self._clock, answer_needed=True)
-                    return
+                    break
                 except MooringError:
                     continue
+        log.info("this machine is a member again")
 
     # ── being a member ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -219,8 +224,12 @@ class Agent:
         try:
             async with joined.client(self._clock) as client:
                 await run_all(*self._tasks(joined, client))
-        except (ClientCertificateExpiredError, MembershipEndedError):
+        except ClientCertificateExpiredError:
             check_files(joined.files)
+            raise
+        except MembershipEndedError as error:
+            check_files(joined.files)
+            check_expired(joined.files, error, self._clock)
             raise
 
     def _tasks(self, joined: Joined, client: ClusterClient) -> list[Coroutine[Any, Any, None]]:

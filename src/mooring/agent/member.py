@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
 from mooring.agent import node, registration, steps
+from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.certificates.renewal import ClientCertificateExpiredError
 from mooring.agent.heartbeat import Heartbeat
 from mooring.agent.hooks import WatchedFiles, WatchedPair
+from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
 from mooring.agent.steps import Steps, retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock
+from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.settings.nodes import ENDS_MEMBERSHIP
@@ -68,6 +71,8 @@ class MemberPair(WatchedPair, Protocol):
     @property
     def key(self) -> Path: ...
 
+    def read_pair(self) -> Pair | None: ...
+
 
 class MemberFiles(WatchedFiles, Protocol):
     """Files of a member."""
@@ -93,6 +98,17 @@ def check_files(files: MemberFiles) -> None:
             f"this machine has left its cluster: {paths[0]} and {paths[1]} were removed while the agent ran, which ends it; join "
             "again with a token"
         )
+
+
+def check_expired(files: MemberFiles, error: MembershipEndedError, clock: Clock) -> None:
+    """Raise ClientCertificateExpiredError when the server refused a certificate because it has expired.
+
+    A machine that slept learns it from the server, before its renewal looks at the clock.
+    """
+    pair = files.client.read_pair()
+    if isinstance(error, CertificateRefusedError) and pair is not None and not pair.valid_at(clock.now()):
+        end = rfc3339(pair.leaf.not_valid_after_utc)
+        raise ClientCertificateExpiredError(f"the client certificate expired at {end}") from error
 
 
 async def watch_files(files: MemberFiles, clock: Clock) -> NoReturn:

@@ -387,7 +387,7 @@ class ClusterClient:
                     raise
                 await self.clock.sleep(min(error.details.retry_after, MAX_RETRY_AFTER))
             except ApiError as error:
-                if error.reason != "Unauthorized" or renewed or not self._credentials.forget():
+                if error.reason != "Unauthorized" or renewed or not self._credentials.forget() or not left:
                     raise
                 renewed = True
         raise AssertionError("unreachable: the last try returns or raises")

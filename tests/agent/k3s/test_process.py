@@ -371,6 +371,29 @@ def test_a_machine_whose_certificate_expired_while_it_slept_may_not_come_back_to
         running.run(scenario)
 
 
+def test_a_refusal_of_a_certificate_that_expired_while_the_machine_slept_leads_to_the_way_back(
+    peer: SupervisorPeer, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server refuses the first heartbeat after the sleep before the renewal looks at the clock again."""
+    file = tmp_path / "token"
+    file.write_text(peer.token)
+    running = Running(plan(peer, tmp_path, file), peer)
+    unauthorized = b'{"kind": "Status", "apiVersion": "v1", "code": 401, "reason": "Unauthorized"}'
+
+    async def refused(membership: object) -> None:
+        running.clock.spend(2 * LIFETIME.total_seconds())
+        raise registration.CertificateRefusedError("worker")
+
+    async def scenario() -> None:
+        await running.until(lambda: any("does not let this machine come back" in one for one in caplog.messages), 2.0)
+
+    monkeypatch.setattr(process._Membership, "run", refused)
+    peer.override = lambda asked: (401, unauthorized) if "certificatesigningrequests" in asked.path else None
+    with caplog.at_level(logging.ERROR, "mooring.agent"):
+        running.run(scenario)
+    assert not any("The heartbeat has ended" in one for one in caplog.messages)
+
+
 def test_an_early_renewal_is_asked_for_once(peer: SupervisorPeer, tmp_path: Path) -> None:
     running = Running(plan(peer, tmp_path), peer)
 

@@ -31,7 +31,7 @@ from mooring.agent.daemon import NO_MEMBER, run_all, until_stopped
 from mooring.agent.hooks import Hooks
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, TokenNeededError, converse, join, obtain
 from mooring.agent.loadbalancer.proxy import LoadBalancer
-from mooring.agent.member import check_files, heartbeat, watch_files
+from mooring.agent.member import check_expired, check_files, heartbeat, watch_files
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import EXISTING, JoinError, Report, described, reason_of
 from mooring.agent.trustreport import report_trust
@@ -180,8 +180,12 @@ class SupervisedAgent:
                 await _Membership(
                     member, client, self._clock, self._on_renew, servers, self._balancer, self._draw
                 ).run()
-        except (ClientCertificateExpiredError, MembershipEndedError):
+        except ClientCertificateExpiredError:
             check_files(member.files)
+            raise
+        except MembershipEndedError as error:
+            check_files(member.files)
+            check_expired(member.files, error, self._clock)
             raise
 
 
