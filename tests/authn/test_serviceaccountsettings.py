@@ -94,6 +94,10 @@ def test_flags_become_values(flags: dict[str, Any], made: ServiceAccountSettings
             {"service_account_issuer": ("https://u:p@x/a",)},
             "service-account-issuer: every token names its issuer; give a URL without",
         ),
+        (
+            {"service_account_issuer": ("https://u:12/p@x",)},
+            "service-account-issuer: every token names its issuer; give a URL without",
+        ),
         ({"service_account_issuer": ("127.0.0.1:6443",)}, 'service-account-issuer: "127.0.0.1:6443" is no issuer'),
         ({"service_account_issuer": (NEW, NEW)}, 'service-account-issuer: "https://new.example" is given twice'),
         (

@@ -65,6 +65,11 @@ def test_nothing_said_is_the_default_of_every_subject() -> None:
             "must have no user, query or fragment",
             id="an issuer with a query",
         ),
+        pytest.param(
+            {"keystone_url": "https://u:12/word@k"},
+            "keystone-url: the URL must have no user, query or fragment; in a path, @ is written as %40",
+            id="a password with a slash",
+        ),
         pytest.param({**OIDC, "oidc_signing_algs": ("HS256",)}, '"HS256" is not one of RS256', id="a shared secret"),
         pytest.param({**OIDC, "oidc_signing_algs": ()}, "oidc-signing-algs: give at least one", id="no algorithm"),
         pytest.param(

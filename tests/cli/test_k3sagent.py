@@ -205,6 +205,9 @@ def test_an_empty_token_file_holds_no_token(planned: Callable[..., AgentPlan], t
     [
         pytest.param(("--server", "http://192.0.2.10:6443"), "--server: the scheme must be https", id="no https"),
         pytest.param(("--server", "192.0.2.10:6443"), "--server: the scheme must be https", id="no URL"),
+        pytest.param(
+            ("--server", "https://u:12/hunter2@192.0.2.10"), "user name or a password", id="one that has a slash"
+        ),
         pytest.param(("--server", "https://u:p@192.0.2.10"), "user name or a password", id="a password in the URL"),
         pytest.param(("--server", URL, "--token", "K10x"), "--token: invalid token format", id="a token that is none"),
         pytest.param(

@@ -364,7 +364,12 @@ def test_a_password_on_the_command_line_is_not_repeated(arguments: tuple[str, ..
         ("write abcdef.0123456789abcdef", "write abcdef.0123456789abcdef"),
         ("server.example:6443 sha256:00", "server.example:6443 sha256:00"),
         ("http://root:hunter2@[::1]:2379/a, https://t0ken@b", "http://(redacted)@[::1]:2379/a, https://(redacted)@b"),
+        (
+            "https://u:p@ss@a https://u:12/pass@a:1/b, https://u:pa/s@s@a",
+            "https://(redacted)@a https://(redacted)@a:1/b, https://(redacted)@a",
+        ),
         ("https://example.com/users/jane@example.com", "https://example.com/users/jane@example.com"),
+        ("https://192.0.2.1:6443/users/jane@example.com", "https://192.0.2.1:6443/users/jane@example.com"),
     ],
     ids=[
         "a token keeps its id",
@@ -378,7 +383,9 @@ def test_a_password_on_the_command_line_is_not_repeated(arguments: tuple[str, ..
         "the documented example stays",
         "the rest stays",
         "user and password of a URL",
+        "a password with an @ or a slash",
         "an address behind a path stays",
+        "an address behind a port and a path stays",
     ],
 )
 def test_what_looks_like_a_secret_is_cut_out(text: str, shown: str) -> None:

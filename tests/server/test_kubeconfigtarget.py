@@ -299,6 +299,11 @@ STRANGE = {
         {},
         'cluster "service": server: it must not contain a user name or a password',
     ),
+    "a password with a slash": (
+        {"server": "https://jane:12/hunter2@127.0.0.1/"},
+        {},
+        'cluster "service": server: it must not contain a user name or a password; behind the host, @ is written as %40',
+    ),
     "a fragment": ({"server": "https://127.0.0.1/#a"}, {}, 'cluster "service": server: it must not contain a fragment'),
     "no verification": (
         {"insecure-skip-tls-verify": True, "certificate-authority": ""},

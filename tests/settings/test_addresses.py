@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.errors import ConfigError
-from mooring.settings.addresses import Endpoint, parse_endpoint, parse_host
+from mooring.settings.addresses import Endpoint, parse_bind_address, parse_endpoint, parse_host
+from mooring.settings.checks import https_url
 
 
 @pytest.mark.parametrize(
@@ -69,3 +72,23 @@ def test_junk_is_an_endpoint_that_reads_back_or_a_config_error(text: str) -> Non
         return
     assert parse_endpoint(str(endpoint), "flag") == endpoint
     assert parse_host(endpoint.host, "flag") == endpoint.host
+
+
+@pytest.mark.parametrize("check", [https_url, parse_endpoint, parse_host, parse_bind_address])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("u:SECRET@192.0.2.1", id="a user and a password"),
+        pytest.param("https://u:SECRET@192.0.2.1", id="the same in a URL"),
+        pytest.param("https://u:12/SECRET@192.0.2.1:6443", id="a password with a slash"),
+        pytest.param("https://u:12?SECRET@192.0.2.1", id="a password with a question mark"),
+        pytest.param("https://192.0.2.1/?token=SECRET", id="a query"),
+        pytest.param("https://192.0.2.1/#SECRET", id="a fragment"),
+        pytest.param("https://[u:SECRET@h", id="not a URL"),
+        pytest.param("[::1?SECRET", id="half an address"),
+    ],
+)
+def test_an_error_repeats_no_part_that_may_be_a_secret(check: Callable[[str, str], object], text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^key: ") as refused:
+        check(text, "key")
+    assert "SECRET" not in str(refused.value)

@@ -37,6 +37,12 @@ from mooring.trust.kubeconfig.model import Cluster
         pytest.param("https://id.exämple/", "it is not a URL", id="a letter that is not ASCII"),
         pytest.param("https://id.example/\n", "it begins or ends with a blank", id="a line end"),
         pytest.param("https://u@id.example", "it must not contain a user name or a password", id="a user"),
+        pytest.param(
+            "https://u:12/word@id.example",
+            "it must not contain a user name or a password; in a path, @ is written as %40",
+            id="a password with a slash",
+        ),
+        pytest.param("https://id.example/a%40b", "", id="an encoded @ in a path"),
         pytest.param("https://id.example/?", "it must not contain a query", id="an empty query"),
         pytest.param("https://id.example/#a", "it must not contain a fragment", id="a fragment"),
     ],
@@ -47,6 +53,7 @@ def test_problem_of(text: str, problem: str) -> None:
 
 def test_a_query_and_a_fragment_can_be_allowed() -> None:
     assert https_url_problem("https://id.example/?a=b", query=True) == ""
+    assert https_url_problem("https://id.example/users/a@b?a=b@c", query=True) == "", "of a provider's document"
     assert https_url_problem("https://id.example/#a?b", fragment=True) == ""
 
 

@@ -289,6 +289,34 @@ def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
         ),
         pytest.param(given(discovery_file="file://", token=T1), "must name an absolute path", id="an empty file URL"),
         pytest.param(
+            given(discovery_file="https://u:12/SECRET@192.0.2.1/c", token=T1),
+            "--discovery-file: behind the host of a URL, and in a user name and a password, @ and / are written",
+            id="a URL whose password has a slash",
+        ),
+        pytest.param(
+            given(discovery_file="https://u:12?SECRET@192.0.2.1/c", token=T1),
+            "--discovery-file: behind the host of a URL",
+            id="a URL whose password has a question mark",
+        ),
+        pytest.param(
+            given(discovery_file="u:SECRET@192.0.2.1", token=T1),
+            "--discovery-file: a URL begins with https://",
+            id="a password without a scheme",
+        ),
+        *(
+            pytest.param(
+                given(address=(address,), token=T1),
+                'the API server address "(redacted)" must be host or host:port',
+                id=f"a secret in the address {address}",
+            )
+            for address in (
+                "u:SECRET@192.0.2.1",
+                "https://u:12/SECRET@192.0.2.1",
+                "https://192.0.2.1/?token=SECRET",
+                "192.0.2.1#SECRET",
+            )
+        ),
+        pytest.param(
             given(discovery_file="f", token=T1, discovery_token_ca_cert_hash=(PIN,)),
             "--discovery-token-ca-cert-hash and --discovery-file cannot both be given",
             id="a pin beside a document",

@@ -42,24 +42,37 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def shown_value(text: str) -> str:
+    """Return a value in quotes for an error, without one that may hold a secret: a user, a query or a fragment."""
+    return '"(redacted)"' if any(mark in text for mark in "@?#") else f'"{text}"'
+
+
+def names_user(url: str) -> bool:
+    """Return whether a URL has a user name or a password, or may have one: `https://user:12/word@host` names the host `user`.
+
+    A path with @ cannot be told from that, and is written with %40.
+    """
+    return "@" in url
+
+
 def parse_endpoint(text: str, key: str, default_port: int = DEFAULT_PORT, *, is_dialled: bool = False) -> Endpoint:
     """Read `host`, `host:port`, `[v6]:port` or `v6`.
 
     `is_dialled`: only this machine uses the address. It may have an interface (`fe80::1%eth0`), and a name a final dot.
     """
     host, port, colon = text, "", ""
-    if "@" in text:
+    if names_user(text):
         raise ConfigError(f"{key}: give a host and a port, without a user and a password")
     _refuse_url(text, key)
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise ConfigError(f'{key}: "{text}" is not host:port; write an IPv6 address as [::1]:6443')
+            raise ConfigError(f"{key}: {shown_value(text)} is not host:port; write an IPv6 address as [::1]:6443")
         colon, port = rest[:1], rest[1:]
     elif text.count(":") == 1:
         host, colon, port = text.partition(":")
     if colon and not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
-        raise ConfigError(f'{key}: the port of "{text}" is not a number from 1 to 65535')
+        raise ConfigError(f"{key}: the port of {shown_value(text)} is not a number from 1 to 65535")
     return Endpoint(parse_host(host, key, is_dialled=is_dialled), int(port) if port else default_port)
 
 
@@ -67,7 +80,7 @@ def _refuse_url(text: str, key: str) -> None:
     scheme, separator, rest = text.partition("://")
     if separator:
         raise ConfigError(
-            f'{key}: "{text}" is a URL; leave out {scheme}://{" and what follows the port" if "/" in rest else ""}'
+            f"{key}: {shown_value(text)} is a URL; leave out {scheme}://{' and what follows the port' if '/' in rest else ''}"
         )
 
 
@@ -76,7 +89,7 @@ def parse_host(text: str, key: str, *, is_dialled: bool = False) -> str:
     _refuse_url(text, key)
     if "%" in text and not is_dialled:
         raise ConfigError(
-            f'{key}: "{text}" names an interface; other machines cannot use that, give a routable address'
+            f"{key}: {shown_value(text)} names an interface; other machines cannot use that, give a routable address"
         )
     try:
         return str(ipaddress.ip_address(text))
@@ -84,7 +97,7 @@ def parse_host(text: str, key: str, *, is_dialled: bool = False) -> str:
         pass
     name = text.lower()
     if len(name) > MAX_HOST or not _HOST.fullmatch(name.removesuffix(".") if is_dialled else name):
-        raise ConfigError(f'{key}: "{text}" is neither a DNS name nor an IP address')
+        raise ConfigError(f"{key}: {shown_value(text)} is neither a DNS name nor an IP address")
     return name
 
 
@@ -125,13 +138,13 @@ def parse_bind_address(text: str, key: str) -> str:
         address = ipaddress.ip_address(text or EVERY_ADDRESS)
     except ValueError:
         raise ConfigError(
-            f'{key}: "{text}" is not an IP address; 0.0.0.0 or :: means every address of both families'
+            f"{key}: {shown_value(text)} is not an IP address; 0.0.0.0 or :: means every address of both families"
         ) from None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     address = mapped or address
     if address.is_multicast or address == _BROADCAST:
         raise ConfigError(
-            f'{key}: "{text}" is not the address of one machine; 0.0.0.0 or :: means every address of both families'
+            f"{key}: {shown_value(text)} is not the address of one machine; 0.0.0.0 or :: means every address of both families"
         )
     return str(address)
 
@@ -139,16 +152,20 @@ def parse_bind_address(text: str, key: str) -> str:
 def parse_service_range(text: str, key: str) -> Network:
     """Return the range that Services get their addresses from."""
     if "," in text:
-        raise ConfigError(f'{key}: "{text}" is more than one range; Services here have addresses of one family')
+        raise ConfigError(
+            f"{key}: {shown_value(text)} is more than one range; Services here have addresses of one family"
+        )
     try:
         found = ipaddress.ip_network(text, strict=False) if "/" in text else None
     except ValueError:
         found = None
     if found is None:
-        raise ConfigError(f'{key}: "{text}" is not a range of addresses; write it like {DEFAULT_SERVICE_RANGE}')
+        raise ConfigError(
+            f"{key}: {shown_value(text)} is not a range of addresses; write it like {DEFAULT_SERVICE_RANGE}"
+        )
     longest, shortest = SERVICE_PREFIXES[found.version]
     if not longest <= found.prefixlen <= shortest:
-        raise ConfigError(f'{key}: "{text}" is too {"large" if found.prefixlen < longest else "small"}; '
+        raise ConfigError(f'{key}: {shown_value(text)} is too {"large" if found.prefixlen < longest else "small"}; '
                           f"for IPv{found.version}, give a prefix length from {longest} to {shortest}")  # fmt: skip
     return found
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from urllib.parse import urlsplit
 
 from mooring.errors import ConfigError
+from mooring.settings.addresses import names_user, shown_value
 
 
 def one_of(choices: Sequence[str]) -> Callable[[str, str], str]:
@@ -50,13 +51,15 @@ def _whole_hours(value: timedelta) -> str:
 
 def https_url(text: str, key: str) -> str:
     """Return `text` when it is an https URL of a host, without user, query or fragment."""
+    if names_user(text):
+        raise ConfigError(f"{key}: the URL must have no user, query or fragment; in a path, @ is written as %40")
     try:
         parts = urlsplit(text)
         named = parts.scheme == "https" and parts.hostname and parts.port != 0
     except ValueError:
         named = False
     if not named or not text.isascii() or not text.isprintable() or " " in text:
-        raise ConfigError(f'{key}: "{text}" is not an https URL')
-    if "@" in parts.netloc or parts.query or parts.fragment or text.endswith(("?", "#")):
-        raise ConfigError(f'{key}: "{text}" must have no user, query or fragment')
+        raise ConfigError(f"{key}: {shown_value(text)} is not an https URL")
+    if "?" in text or "#" in text:
+        raise ConfigError(f"{key}: the URL must have no user, query or fragment")
     return text

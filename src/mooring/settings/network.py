@@ -19,6 +19,7 @@ from mooring.settings.addresses import (
     parse_bind_address,
     parse_endpoint,
     parse_service_range,
+    shown_value,
     unpublishable,
 )
 from mooring.settings.declaration import Settings, setting
@@ -35,7 +36,7 @@ def _parse_advertise_address(text: str, key: str) -> str:
     try:
         return str(ipaddress.ip_address(text)) if text else ""
     except ValueError:
-        raise ConfigError(f'{key}: "{text}" is not an IP address') from None
+        raise ConfigError(f"{key}: {shown_value(text)} is not an IP address") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

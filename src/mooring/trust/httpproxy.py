@@ -23,6 +23,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.settings.addresses import names_user
 from mooring.trust.answertext import after_colon, answer_text
 from mooring.trust.httpsurl import dialled_host
 
@@ -92,8 +93,7 @@ def proxy_url_problem(text: str) -> str:
         port = parts.port
     except ValueError:
         return not_url
-    behind_host = parts.path + parts.query + parts.fragment  # with @, host and port there are a part of the password
-    if "@" in behind_host or _BAD_ESCAPE.search(parts.netloc):
+    if names_user(parts.path + parts.query + parts.fragment) or _BAD_ESCAPE.search(parts.netloc):
         return not_url
     if parts.scheme not in SCHEMES or not parts.netloc:
         return f"it is not an {SCHEMES[0]}, {SCHEMES[1]} or {SCHEMES[2]} URL"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from mooring.settings.addresses import names_user
+
 
 def is_https(text: str) -> bool:
     """Return whether the scheme of a URL is https, in any case (RFC 3986 3.1)."""
@@ -19,7 +21,8 @@ def url_of(endpoint: str) -> str:
 def https_url_problem(text: str, *, query: bool = False, fragment: bool = False) -> str:
     """Return the reason why `text` is not an https URL with a host and without user name; "" when it is one.
 
-    A query and a fragment are refused unless `query` and `fragment` allow them.
+    A query and a fragment are refused unless `query` and `fragment` allow them. With a query, behind the host an @ may stand: such
+    URLs are those of a provider's documents.
     """
     if any(map(str.isspace, text)):
         return "it contains a blank" if text == text.strip() else "it begins or ends with a blank"
@@ -34,6 +37,8 @@ def https_url_problem(text: str, *, query: bool = False, fragment: bool = False)
         return "it is not a URL"
     if "@" in parts.netloc:
         return "it must not contain a user name or a password"
+    if names_user(text) and not query:
+        return "it must not contain a user name or a password; in a path, @ is written as %40"
     if "?" in text.partition("#")[0] and not query:
         return "it must not contain a query"
     return "it must not contain a fragment" if "#" in text and not fragment else ""

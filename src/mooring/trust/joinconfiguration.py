@@ -115,8 +115,8 @@ def parse_endpoint(text: str) -> str:
         if may_hold_token(address):
             raise ConfigError(misplaced) from None
         raise ConfigError(
-            f'the API server address "{text}" must be host or host:port, such as 192.0.2.1, 192.0.2.1:6443 or '
-            "[2001:db8::1]:6443"
+            f"the API server address {addresses.shown_value(text)} must be host or host:port, such as 192.0.2.1, "
+            "192.0.2.1:6443 or [2001:db8::1]:6443"
         ) from None
 
 
@@ -171,11 +171,17 @@ def _by_document(where: str) -> ByFile | ByUrl:
             "--discovery-file: a token stands where the discovery document is expected: give it with --token"
         )
     if "://" not in where:
+        if addresses.names_user(where) and ":" in where.partition("@")[0].partition("/")[0]:
+            raise ConfigError("--discovery-file: a URL begins with https://, and a path with a : and an @ with ./")
         return ByFile(where)
     try:
         parts = urlsplit(where)
     except ValueError:
         raise ConfigError("--discovery-file is neither a path nor a URL") from None
+    if addresses.names_user(parts.path + parts.query + parts.fragment):
+        raise ConfigError(
+            "--discovery-file: behind the host of a URL, and in a user name and a password, @ and / are written as %40 and %2F"
+        )
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path:
             raise ConfigError("--discovery-file: a file:// URL must name an absolute path on this machine")
@@ -219,7 +225,7 @@ def _parse_addresses(texts: tuple[str, ...], key: str) -> list[addresses.Address
     for text in texts:
         address = addresses.parse_address(text)
         if address is None:
-            raise ConfigError(f'--{key}: "{text}" is not an IP address')
+            raise ConfigError(f"--{key}: {addresses.shown_value(text)} is not an IP address")
         found.append(address)
     return found
 

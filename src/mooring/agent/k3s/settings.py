@@ -15,7 +15,7 @@ from mooring.agent.node import REPORTED_LABELS
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
-from mooring.settings.addresses import parse_address
+from mooring.settings.addresses import parse_address, shown_value
 from mooring.settings.declaration import file_setting, setting
 from mooring.settings.valuetypes import COMMA_SEPARATED, PORT, SWITCH, TEXT, TEXTS
 from mooring.trust.httpsurl import https_url_problem
@@ -44,7 +44,7 @@ def _dns_names(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(text.lower() for text in texts))
     for name in names:
         if dns1123_subdomain_errors(name) or parse_address(name) is not None:
-            raise ConfigError(f'--{key}: "{name}" is not a DNS name')
+            raise ConfigError(f"--{key}: {shown_value(name)} is not a DNS name")
     return names
 
 

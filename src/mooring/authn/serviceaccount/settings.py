@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import ClassVar
 
 from mooring.errors import ConfigError
+from mooring.settings.addresses import names_user, shown_value
 from mooring.settings.checks import https_url
 from mooring.settings.declaration import Settings, file_setting, setting
 from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT, TEXTS
@@ -37,7 +38,7 @@ def _check_list(key: str, values: tuple[str, ...], most: int) -> None:
         raise ConfigError(f"{key}: {len(values)} are more than {most}")
     for place, value in enumerate(values):
         if value in values[:place]:
-            raise ConfigError(f'{key}: "{value}" is given twice')
+            raise ConfigError(f"{key}: {shown_value(value)} is given twice")
 
 
 def _parse_issuers(issuers: tuple[str, ...], key: str) -> tuple[str, ...]:
@@ -45,10 +46,12 @@ def _parse_issuers(issuers: tuple[str, ...], key: str) -> tuple[str, ...]:
     if not issuers:
         raise ConfigError(f"{key}: give an https URL, such as {DEFAULT_ISSUER}")
     for issuer in issuers:
+        if "://" in issuer and names_user(issuer):
+            raise ConfigError(
+                f"{key}: every token names its issuer; give a URL without a user and a password, and with %40 for an @"
+            )
         if _ISSUER.fullmatch(issuer) is None:
-            raise ConfigError(f'{key}: "{issuer}" is no issuer; give an https URL, such as {DEFAULT_ISSUER}')
-        if "://" in issuer and "@" in issuer.partition("://")[2].partition("/")[0]:
-            raise ConfigError(f"{key}: every token names its issuer; give a URL without a user and a password")
+            raise ConfigError(f"{key}: {shown_value(issuer)} is no issuer; give an https URL, such as {DEFAULT_ISSUER}")
     return issuers
 
 

@@ -19,7 +19,14 @@ _SECRETS = (
         ),
         r"\1(redacted)",
     ),
-    (re.compile(r"(?<=://)[^\s/@]+@"), "(redacted)@"),
+    (
+        re.compile(
+            r"(?<=://)(?:(?:[^\s/@]++@)+"
+            # a password with a slash, behind which the address looks like a path; it ends before another URL
+            r"|(?![\d.]+:)[^\s/@:?#\[]++:(?:(?:(?!://)[^\s?#@])*+@)+)"
+        ),
+        "(redacted)@",
+    ),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), "(redacted)"),
 )
 

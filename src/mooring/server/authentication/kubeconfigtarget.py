@@ -22,6 +22,7 @@ from mooring.client.http.requests import send_over
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.settings.addresses import names_user
 from mooring.trust.cafile import named_cas
 from mooring.trust.httpexchange import PROXY, UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.httpproxy import ProxySettingError
@@ -153,6 +154,8 @@ class KubeconfigTarget:
 def _check_cluster(cluster: Cluster) -> None:
     label = f'cluster "{cluster.name}"'
     problem = https_url_problem(cluster.server, query=True)
+    if not problem and names_user(cluster.server):
+        problem = "it must not contain a user name or a password; behind the host, @ is written as %40"
     if problem:
         raise ConfigError(f"{label}: server: {problem}")
     if cluster.insecure_skip_tls_verify:
