@@ -146,9 +146,10 @@ def test_expiry(now: datetime, wanted: bool) -> None:
     assert tokensecret.expired(secret(), now) is wanted
 
 
-def test_without_expiration_a_token_never_expires() -> None:
-    assert tokensecret.expiration(secret({"expiration": None})) is None
-    assert not tokensecret.expired(secret({"expiration": None}), datetime.max.replace(tzinfo=UTC))
+@pytest.mark.parametrize("value", [None, ""])
+def test_without_expiration_a_token_never_expires(value: str | None) -> None:
+    assert tokensecret.expiration(secret({"expiration": value})) is None
+    assert not tokensecret.expired(secret({"expiration": value}), datetime.max.replace(tzinfo=UTC))
 
 
 @pytest.mark.parametrize("value", ["True", "true ", " true", "true\n", "1", "yes", "", None])

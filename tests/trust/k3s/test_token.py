@@ -54,9 +54,6 @@ READ = {
     "a hash in upper case": (f"K10{HASH.upper()}::server:pass", (HASH.upper(), "server", "pass", None)),
     "a hash of 64 bytes of UTF-8": (f"K10{'ä' * 32}::server:pass", ("ä" * 32, "server", "pass", None)),
     "the first of two separators": (f"K10{HASH}::a::b:c", (HASH, "a", ":b:c", None)),
-    "an upper-case id": ("ABCDEF.0123456789abcdef", ("", "", "ABCDEF.0123456789abcdef", None)),
-    "an upper-case secret": ("abcdef.0123456789ABCDEF", ("", "", "abcdef.0123456789ABCDEF", None)),
-    "a password of spaces": ("  ", ("", "", "  ", None)),
 }
 """Text → hash, user, password, bootstrap token."""
 
@@ -174,6 +171,21 @@ PLACEHOLDERS = {
     "((token))": "((name))",
     "@TOKEN@": "@NAME@",
     "__TOKEN__": "__NAME__",
+    "%%TOKEN%%": "%NAME%",
+    "@@TOKEN@@": "@NAME@",
+    "<<TOKEN>>": "<name>",
+    "[[token]]": "[name]",
+    "[token]": "[name]",
+    "%{token}": "{name}",
+    "%(token)s": "%(name)s",
+    "#{token}#": "{name}",
+    "$$TOKEN": "$NAME",
+    "$ENV{TOKEN}": "$NAME",
+    "`cat x`": "`command`",
+    "{{token": "${NAME, {{ name or <name without its end",
+    "${TOKEN": "${NAME, {{ name or <name without its end",
+    "<token": "${NAME, {{ name or <name without its end",
+    "xxxxxx.xxxxxxxxxxxxxxxx": "xxxxxx.xxxxxxxxxxxxxxxx",
     "<id>.<secret>": "<name>",
     "abcdef.$SECRET": "$NAME",
     "K10${HASH}::node:hunter2": "${NAME}",
@@ -194,7 +206,21 @@ def test_a_template_that_was_not_filled_in_is_not_a_token(text: str, form: str) 
 
 
 @pytest.mark.parametrize(
-    "password", ["pa$$word", "cost$5", "a<b>c", "100%sure%", "$", "a{1}", "x__y__z", "me@example.com", "[token]"]
+    "password",
+    [
+        "pa$$word",
+        "cost$5",
+        "a<b>c",
+        "100%sure%",
+        "$",
+        "a{1}",
+        "x__y__z",
+        "me@example.com",
+        "[a1]",
+        "a[b]",
+        "<3",
+        "changeme",
+    ],
 )
 def test_a_password_with_the_characters_of_a_placeholder_stays_one(password: str) -> None:
     assert told(parse_token(password)) == ("", "", password, None)
@@ -283,6 +309,8 @@ def test_text_before_a_whole_token_is_named_and_does_not_drop_its_hash(
 HASH_ALONE = "it has the hash of a CA, and not the form of a whole token"
 END_ALONE = "it is the end of a whole token, without the hash of the CA"
 IN_BASE64 = "in base64: decode it"
+NEARLY = "it is a damaged bootstrap token: the form is 6 characters, one dot"
+PIN = "it is the pin of a CA, and not a token"
 BASE64 = base64.b64encode(WHOLE.encode()).decode()
 
 
@@ -332,6 +360,35 @@ BASE64 = base64.b64encode(WHOLE.encode()).decode()
         pytest.param("hunter2\r", "a token is one line", id="a password with the end of a line of Windows"),
         pytest.param(f"{BOOTSTRAP}\n", "a token is one line", id="a bootstrap token with a line end"),
         pytest.param("hunter2\nsecond", "a token is one line", id="two lines"),
+        pytest.param(" ", "the text is blank", id="a blank"),
+        pytest.param("\t \t", "the text is blank", id="tabs and a blank"),
+        pytest.param(f"sha256:{HASH}", PIN, id="the pin of the CA"),
+        pytest.param(f'"SHA256:{HASH.upper()}"', PIN, id="the pin in capital letters and quotes"),
+        pytest.param(base64.b64encode(BOOTSTRAP.encode()), IN_BASE64, id="base64 of a bootstrap token"),
+        pytest.param(base64.b64encode(f"{BOOTSTRAP}\n".encode()), IN_BASE64, id="base64 of a line with one"),
+        *(
+            pytest.param(text, NEARLY, id=f"nearly a bootstrap token: {text}")
+            for text in (
+                f'"{BOOTSTRAP}"',
+                f"'{BOOTSTRAP}'",
+                f"\u201c{BOOTSTRAP}\u201d",
+                f" {BOOTSTRAP}",
+                f"{BOOTSTRAP} ",
+                f"{BOOTSTRAP}\t",
+                f"{BOOTSTRAP}.",
+                f"--token {BOOTSTRAP}",
+                f"K3S_TOKEN={BOOTSTRAP}",
+                BOOTSTRAP.upper(),
+                "abcdef.0123456789ABCDEF",
+                BOOTSTRAP.replace(".", ":"),
+                BOOTSTRAP.replace(".", ".."),
+                BOOTSTRAP.replace(".", " . ").replace(" . ", " "),
+                f"{BOOTSTRAP}0",
+                f"0{BOOTSTRAP}",
+                f"K10::{BOOTSTRAP.replace('.', ':')}",
+                f"K10{BOOTSTRAP.replace('.', ':')}",
+            )
+        ),
     ],
 )
 def test_a_damaged_token_is_not_read_as_a_password(text: str | bytes, message: str) -> None:
@@ -349,6 +406,9 @@ def test_a_damaged_token_is_not_read_as_a_password(text: str | bytes, message: s
         pytest.param(HASH, id="64 hexadecimal digits, as openssl rand -hex prints"),
         pytest.param("SzEwIG5vdGhpbmc", id="a text that begins as base64 does"),
         pytest.param("SzEwMDAw", id="base64 of another text"),
+        pytest.param("abcdef-0123456789abcdef", id="words of the lengths of a bootstrap token"),
+        pytest.param("hunter2.two", id="a dot"),
+        pytest.param(" hunter2 ", id="blanks around a password"),
         pytest.param("a b\ufeff", id="a mark at its end"),
     ],
 )

@@ -43,13 +43,18 @@ _PLACEHOLDERS = {
     "$(command)": r"\$\([^()]*\)",
     "{{ name }}": r"\{\{[^{}]*\}\}",
     "<% name %>": r"<%[^<>]*%>",
-    "$NAME": r"(?<![^.:])\$[A-Za-z_][A-Za-z0-9_]*(?![^.:])",
-    "<name>": r"(?<![^.:])<[^<>]*>(?![^.:])",
-    "%NAME%": r"(?<![^.:])%[A-Za-z_][A-Za-z0-9_]*%(?![^.:])",
-    "{name}": r"(?<![^.:])#?\{[^{}]*\}(?![^.:])",
+    "$NAME": r"(?<![^.:])\$\$?[A-Za-z_][A-Za-z0-9_]*(?:\{[^{}]*\})?(?![^.:])",
+    "<name>": r"(?<![^.:])<<?[^<>]*>>?(?![^.:])",
+    "%NAME%": r"(?<![^.:])%%?[A-Za-z_][A-Za-z0-9_]*%%?(?![^.:])",
+    "%(name)s": r"(?<![^.:])%\([^()]*\)s?(?![^.:])",
+    "{name}": r"(?<![^.:])[#%]?\{[^{}]*\}#?(?![^.:])",
     "((name))": r"(?<![^.:])\(\([^()]*\)\)(?![^.:])",
-    "@NAME@": r"(?<![^.:])@[A-Za-z_][A-Za-z0-9_]*@(?![^.:])",
+    "[name]": r"(?<![^.:])\[\[?[A-Za-z_ -]*\]\]?(?![^.:])",
+    "`command`": r"(?<![^.:])`[^`]*`(?![^.:])",
+    "@NAME@": r"(?<![^.:])@@?[A-Za-z_][A-Za-z0-9_]*@@?(?![^.:])",
     "__NAME__": r"(?<![^.:])__[A-Za-z_][A-Za-z0-9_]*__(?![^.:])",
+    "${NAME, {{ name or <name without its end": r"(?<![^.:])(?:\$\{|\$\(|\{\{|<%?=?)[A-Za-z_ -]+(?![^.:])",
+    "xxxxxx.xxxxxxxxxxxxxxxx": r"(?<!\w)(?i:x{6}\.x{16})(?!\w)",
 }
 """Placeholders of shells, templates and documentation. Those with one character at each end may be a part of a password, and are
 recognized only as a complete part of a token."""

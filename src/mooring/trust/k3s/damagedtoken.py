@@ -1,9 +1,9 @@
 """Damage of a K10 token that k3s would read as a weaker credential: a password without a hash.
 
 With such a password the CA of whatever server answers is trusted, and the whole text is sent to it. A text is damaged when it has a
-whole token that is not at its beginning, when it has the hash of one and not its form, when it is the end of one, or when it has
-what no person types as a password: a byte order mark, a line break, a NUL. Messages say what stands before a token, and repeat no
-other text: it may be a part of the secret.
+whole token that is not at its beginning, when it has the hash of one and not its form, when it is the end of one, when it is nearly
+a bootstrap token or has the pin of a CA, or when it has what no person types as a password: a byte order mark, a line break, a NUL,
+blanks alone. Messages say what stands before a token, and repeat no other text: it may be a part of the secret.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ MISPLACED_HASH = (
 )
 END_ALONE = "it is the end of a whole token, without the hash of the CA: give the whole token, which begins with K10"
 
+NEARLY_BOOTSTRAP = (
+    "it is a damaged bootstrap token: the form is 6 characters, one dot, 16 characters, only a-z and 0-9, nothing before "
+    "or after"
+)
+PIN = "it is the pin of a CA, and not a token: give the token"
+
 _WHOLE = re.compile(rb"K10[0-9A-Fa-f]{64}::")
 _WHOLE_LOWERED = re.compile(rb"k10[0-9A-Fa-f]{64}::")
 _HASH = re.compile(
@@ -25,6 +31,13 @@ _HASH = re.compile(
     rb"|[0-9A-Fa-f]{32,}(?:%3[Aa]|[^0-9A-Za-z])*(?:(?:server|node)(?:%3[Aa]|[^0-9A-Za-z])|[a-z0-9]{6}\.[a-z0-9]{16}\Z)"
 )
 """A hash, also one that lost digits, before the separator, also one that lost a colon, or is written otherwise."""
+_BOOTSTRAP = re.compile(rb"[a-z0-9]{6}\.[a-z0-9]{16}")
+_NEARLY_BOOTSTRAP = re.compile(
+    rb"(?i:(?<![\w.-])[a-z0-9]{6}\.[a-z0-9]{16}(?![\w-]))"
+    rb"|\A\W*[a-z0-9]{6,7}[.:,; \t]{1,2}[a-z0-9]{16,17}\W*\Z"
+)
+"""A bootstrap token with quotes, blanks, a key or capital letters, and one with another separator or one character too many."""
+_PIN = re.compile(rb"(?i)sha256[:=][0-9a-f]{64}")
 _HASH_IN_USER = re.compile(rb"[0-9A-Fa-f]{32,}")
 _END = re.compile(
     rb"\A(?:(?:(?:(?:(?:s?e)?r)?v)?e)?r|(?:(?:n?o)?d)?e)?:|:(?:server|node):|:[a-z0-9]{6}\.[a-z0-9]{16}\Z"
@@ -61,7 +74,7 @@ def damage(data: bytes) -> str:
     if _WHOLE_LOWERED.search(data):
         return "a whole token begins with K10, with a capital letter"
     if _is_base64(data):
-        return "this is a whole token in base64: decode it"
+        return "this is a token in base64: decode it"
     if _HASH.search(data):
         return MISPLACED_HASH
     if _END.search(data):
@@ -72,8 +85,12 @@ def damage(data: bytes) -> str:
         return "a token is one line: remove the line break, and what is not the token"
     if data in _BEGINNINGS:
         return f"it is the beginning of a whole token{cut_off(b'')}"
+    if not data.strip():
+        return "the text is blank"
+    if _PIN.search(data):
+        return PIN
     missing = missing_part(data.decode("ascii", "replace")) if b"." in data else ""
-    return f"it is a part of a bootstrap token: {missing}" if missing else ""
+    return f"it is a part of a bootstrap token: {missing}" if missing else _nearly_bootstrap(data)
 
 
 def cut_off(rest: bytes) -> str:
@@ -100,7 +117,13 @@ def damage_without_hash(credential: bytes) -> str:
     user, _, password = credential.partition(b":")
     if _WHOLE.search(credential) or _HASH_IN_USER.search(user):
         return MISPLACED_HASH
-    return END_ALONE if _END.search(password if user in _USERS else credential) else ""
+    if _END.search(password if user in _USERS else credential):
+        return END_ALONE
+    return "" if user in _USERS else _nearly_bootstrap(credential)
+
+
+def _nearly_bootstrap(data: bytes) -> str:
+    return NEARLY_BOOTSTRAP if _NEARLY_BOOTSTRAP.search(data) and not _BOOTSTRAP.fullmatch(data) else ""
 
 
 def _standing_before(text: bytes) -> str:
@@ -112,7 +135,8 @@ def _standing_before(text: bytes) -> str:
 
 
 def _is_base64(data: bytes) -> bool:
-    """Return True for base64 that has a whole token, also without padding, cut, over several lines, or behind a key or a quote."""
-    text = _NOT_BASE64.sub(b"", data.translate(_STANDARD))
+    """Return True for base64 that has a token, also without padding, cut, over several lines, or behind a key or a quote."""
+    text = _NOT_BASE64.sub(b"", data.translate(_STANDARD)) + b"AAA"  # for the padding, so that no end is lost
     groups = (text[start : start + (len(text) - start) // 4 * 4] for start in range(4))
-    return any(_WHOLE.search(base64.b64decode(group)) for group in groups)
+    decoded = map(base64.b64decode, groups)
+    return any(_WHOLE.search(text) or _BOOTSTRAP.search(text) for text in decoded)

@@ -8,8 +8,8 @@ Rules kept here (docs/protocol/k3s.md#tokens; what k3s itself accepts, with its 
 * Without `::` there is no hash: `K10user:pass` is a user and a password.
 * A text that has a whole token with a hash, but not at its beginning, or the hash of one in another place, is refused: k3s reads it
   as a password, and drops the hash (`mooring.trust.k3s.damagedtoken`).
-* A text with the placeholder of a template or a shell is refused, and so is the beginning or the end of a token, where it cannot be
-  a password.
+* A text with the placeholder of a template or a shell is refused, and so are the beginning or the end of a token, where it cannot
+  be a password, a text that is nearly a bootstrap token, and the pin of a CA.
 * The password is a Secret. A text that was read otherwise than it was meant may have a part of a password in place of the hash or
   the user: neither is printed unless it is a digest or a user that k3s knows.
 """
