@@ -258,6 +258,19 @@ def test_a_certified_address_becomes_free(nodes: list[Obj], other: Obj, expected
     assert reason(found(csr("192.0.2.1"), nodes=[node("n1", "192.0.2.1"), *nodes], nodeidentities=[other])) == expected
 
 
+def test_a_former_address_of_another_machine_is_said_to_be_of_its_certificate() -> None:
+    """Its Node reports another one now: there is nothing to correct."""
+    nodes = [node("n1", "192.0.2.1"), node("n2", "192.0.2.7"), node("n3", "192.0.2.8")]
+    first, both = [identity("n2", "192.0.2.1")], [identity("n2", "192.0.2.1"), identity("n3", "192.0.2.1")]
+    for identities, holders in ((first, "n2"), (both, "n2, n3")):
+        held = found(csr("192.0.2.1"), nodes=nodes, nodeidentities=identities)
+        assert isinstance(held, Objection)
+        assert held.message.startswith(f"192.0.2.1: a certificate of Node {holders} for it has not ended, ")
+    claimed = found(csr("192.0.2.1"), nodes=[*nodes, node("n4", "192.0.2.1")], nodeidentities=first)
+    assert isinstance(claimed, Objection)
+    assert claimed.message.startswith("192.0.2.1: Node n2, n4 has it, too; ")
+
+
 @pytest.mark.parametrize("name", ["vault.example.com", "db.nodes.example.com", "192.0.2.5"])
 def test_a_certified_name_stays_with_its_machine_whatever_its_node_reports(name: str) -> None:
     """A person or a suffix gave it: the Node never reports it. No other machine gets it by a suffix, its own name or a claim."""

@@ -8,7 +8,7 @@ Rules kept here:
 * Files that were removed end the process: the machine has left (`mooring.agent.member`).
 * After the end of a membership the agent sends nothing but a question every minute whether its certificate is accepted again. It
   keeps its files and continues when `mooring join` has placed another certificate.
-* A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a join with a token that is at hand failed.
+* A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a join with the token at hand failed.
 * A machine whose request was denied or deleted logs the reason once, and sends the next request after an hour.
 * The service manager that started the process hears of each membership and its end, and gets signs of life from the event loop.
 * The load balancer, where there is one, listens before the join, so that a kubelet that is there reaches a server as soon as one

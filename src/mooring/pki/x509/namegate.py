@@ -242,11 +242,18 @@ def _claimed(names: Iterable[Name], evidence: NodeEvidence) -> Iterator[NameRefu
     """Yield refusals of names that another identity has."""
     for name in names:
         if others := _others(name, evidence):
-            yield NameRefusal(
-                "AddressOfAnotherNode",
-                f"{name}: Node {', '.join(sorted(others)[:_SHOWN])} has it, too; correct the addresses, or delete the Node that is "
-                "gone (kubectl delete node), or approve the request",
-            )
+            listed = ", ".join(sorted(others)[:_SHOWN])
+            if not isinstance(name, str) and set(others) <= set(evidence.holders(name)):
+                said = (
+                    f"a certificate of Node {listed} for it has not ended, whatever that Node reports now; approve the request if "
+                    "this machine has the address now, or delete the other Node if its machine is gone (kubectl delete node)"
+                )
+            else:
+                said = (
+                    f"Node {listed} has it, too; correct the addresses, or delete the Node that is gone (kubectl delete node), or "
+                    "approve the request"
+                )
+            yield NameRefusal("AddressOfAnotherNode", f"{name}: {said}")
 
 
 def _others(name: Name, evidence: NodeEvidence) -> Collection[str]:
