@@ -24,7 +24,7 @@ from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.carenewal import CaRenewal
 from mooring.plane.keys.keystore import make_shared_keys, prepare
 from mooring.plane.rollover.files import RolloverFiles
-from mooring.plane.rollover.runner import GATE_SECONDS, PLURAL, CaRollover
+from mooring.plane.rollover.runner import GATE_SECONDS, PLURAL, CaFile, CaRollover
 from mooring.plane.serving.pair import ServingPair
 from mooring.plane.sharedkeys.files import SharedKeyFiles
 from mooring.plane.sharedkeys.share import SharedKeys
@@ -54,6 +54,7 @@ class Server:
         leads: bool,
         shared: SharedKeys | None = None,
         claim: Callable[[], Awaitable[None]] | None = None,
+        files: tuple[CaFile, ...] = (),
     ) -> None:
         self.root, self.leads = root, leads
         config = config_of(root)
@@ -78,6 +79,7 @@ class Server:
             root.name,
             shared,
             claim,
+            files,
         )
 
     async def join_obstacles(self, leaving: str, staying: str, name: str) -> tuple[str, ...]:
@@ -245,6 +247,45 @@ def test_client_ca_file_has_to_hold_the_ca_that_stays(tmp_path: Path, more: dict
         await wanted(end, "Done" if end == "Retired" else end)
 
     in_room(tmp_path, test)
+
+
+@pytest.mark.parametrize("flag", ["client-ca-file", "root-ca-file"])
+@pytest.mark.parametrize("more", FORCED.values(), ids=FORCED.keys())
+def test_no_step_is_taken_that_the_next_start_could_not_read(
+    tmp_path: Path, more: dict[str, object], flag: str
+) -> None:
+    async def body() -> None:
+        path = tmp_path / "cas.crt"
+        async with open_room() as room:
+            leader = Server(
+                room, tmp_path / "leader", leads=True, files=(CaFile(flag, path, lambda: leader.store.ca.trusted),)
+            )
+
+            async def wanted(phase: str, reached: str) -> str:
+                await ask(room, phase, **{**more, **({"force": phase} if more else {})})
+                await room.clock.advance(GATE_SECONDS)
+                await settle(room, leader)
+                assert status(room)["phase"] == reached
+                return str(status(room)["message"])
+
+            await wanted("TrustBoth", "TrustBoth")
+            both = (leader.root / "pki/ca.crt").read_bytes()
+            for phase, before in (("IssueNew", "TrustBoth"), ("Drain", "IssueNew"), ("Retired", "Drain")):
+                path.unlink(missing_ok=True)
+                message = await wanted(phase, before)
+                assert f"{flag} is not usable now: {path} cannot be read: no such file" in message
+                assert "restore the file with both CAs" in message
+                assert "append pki/rollover" not in message
+                path.write_bytes(b"junk")
+                assert f"{flag} is not usable now: {path}: " in await wanted(phase, before)
+                path.write_bytes(leader.store.ca.authority.certificate_pem)
+                assert f"{flag} was changed, and what {path} holds now is not in force yet" in await wanted(
+                    phase, before
+                )
+                path.write_bytes(both)
+                await wanted(phase, "Done" if phase == "Retired" else phase)
+
+    asyncio.run(body())
 
 
 @pytest.mark.parametrize("more", FORCED.values(), ids=FORCED.keys())

@@ -6,7 +6,9 @@ import platform
 from pathlib import Path
 
 from mooring.apimachinery.schema import Obj
+from mooring.authn.x509.settings import ClientCertificateSettings
 from mooring.controllers.certificates.names.nameevidence import serving_names_config_map
+from mooring.pki.x509.bundles import certificates_among
 from mooring.plane.background.encryptionlease import EncryptionLease
 from mooring.plane.background.expirywatch import ExpiryWatch
 from mooring.plane.background.revocationlist import RevocationListPublisher
@@ -18,8 +20,9 @@ from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.plane.publishing.trustpublisher import TrustPublisher
 from mooring.plane.rollover.files import RolloverFiles
-from mooring.plane.rollover.runner import CaRollover
+from mooring.plane.rollover.runner import CaFile, CaRollover
 from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
+from mooring.settings.serving import ServingSettings
 from mooring.settings.storage import StorageSettings
 
 
@@ -62,6 +65,22 @@ class Upkeep:
                 base.process.identity,
                 self.shared_keys if shares_keys(config) else None,
                 self.shared_keys.claim if self.shared_keys is not None else None,
+                tuple(
+                    CaFile(flag, Path(path), in_force)
+                    for flag, path, in_force in (
+                        (
+                            "client-ca-file",
+                            config[ClientCertificateSettings].client_ca_file,
+                            lambda: client_cas.clients,
+                        ),
+                        (
+                            "root-ca-file",
+                            config[ServingSettings].root_ca_file,
+                            lambda: certificates_among(trust.serving.root_ca.pem),
+                        ),
+                    )
+                    if path
+                ),
             )
         self.encryption_lease = EncryptionLease(
             base.parts.encryption,

@@ -16,6 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
@@ -32,12 +34,15 @@ from mooring.api.mooring.certificateauthorityrollover import (
 )
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
+from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.controllers.certificates import carollover
 from mooring.controllers.certificates.carollover import RolloverOnDisk, RolloverStep
-from mooring.errors import ConflictError, MooringError, NotFoundError
+from mooring.errors import ConfigError, ConflictError, MooringError, NotFoundError
 from mooring.identity import API_SERVER_USER
+from mooring.pki.errors import PkiError
 from mooring.pki.rootca import RootCa
+from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.plane.keys.carenewal import CaRenewal
 from mooring.plane.rollover.files import RolloverFiles
@@ -53,6 +58,15 @@ GATE_SECONDS = 5.0
 """Between two looks at what the next phase waits for, which read every Node, cluster-info, and the files, unless the object was
 changed."""
 PLURAL = KIND.resource.plural
+
+
+@dataclass(frozen=True, slots=True)
+class CaFile:
+    """A file of CAs that a flag names, with its CAs that are in force."""
+
+    flag: str
+    path: Path
+    in_force: Callable[[], Sequence[Certificate]]
 
 
 class CaRollover:
@@ -72,12 +86,15 @@ class CaRollover:
         identity: str,
         shared: SharedKeys | None = None,
         claim: Callable[[], Awaitable[None]] | None = None,
+        ca_files: Sequence[CaFile] = (),
     ) -> None:
         """`client_cas` returns the CAs that verify clients now, `is_leading` whether the controllers run in this process.
 
         `join_obstacles` returns why machines could not join without one of two CAs (`FirstBoot.join_obstacles`).
 
         `shared`: the keys in the store; None where they are files of each server. `claim` then records them in the store.
+
+        `ca_files` are the files of CAs that the next start needs.
         """
         self._registry = registry
         self._files = files
@@ -91,6 +108,7 @@ class CaRollover:
         self._identity = identity
         self._shared = shared
         self._claim = claim
+        self._ca_files = ca_files
         self._reported = ""
         self._seen: tuple[str, float] = ("", 0.0)
 
@@ -183,6 +201,9 @@ class CaRollover:
             return ()
         is_back = step in (RolloverStep.REVERT, RolloverStep.WITHDRAW)
         name, staying, leaving = ("old", disk.old, disk.new) if is_back else ("new", disk.new, disk.old)
+        # a file that was lost stays in force in memory until the next start, which would fail when its CA cannot be made again
+        if problems := await asyncio.to_thread(lambda: tuple(filter(None, map(_file_problem, self._ca_files)))):
+            return problems
         found = await self._join_obstacles(leaving.pin, staying.pin, name)
         if staying.pin not in map(str, map(pin_of, self._client_cas())):
             found = (
@@ -203,3 +224,19 @@ class CaRollover:
         if problem and problem != self._reported:
             log.error("%s", problem)
         self._reported = problem
+
+
+def _file_problem(file: CaFile) -> str:
+    """Return why the next start would not have the CAs of a file that are in force; "" when it would."""
+    try:
+        held = certificates_among(read_limited(file.path))
+    except ConfigError as error:
+        return f"{file.flag} is not usable now: {error}; restore the file with both CAs"
+    except PkiError as error:
+        return f"{file.flag} is not usable now: {file.path}: {error}; restore the file with both CAs"
+    if set(held) != set(file.in_force()):
+        return (
+            f"{file.flag} was changed, and what {file.path} holds now is not in force yet: wait some seconds; if this stays, the "
+            "server's log says why the file is refused"
+        )
+    return ""

@@ -295,7 +295,7 @@ def rollover_obstacle(
 
     `name` is what the CA that stays is called: old or new.
     """
-    again = f"or delete it, and the server makes it again: kubectl -n {NAMESPACE} delete configmap {NAME}"
+    again = f"or delete it, and the server makes it again while this rollover runs: kubectl -n {NAMESPACE} delete configmap {NAME}"
     if config_map is None:
         return f"the ConfigMap {NAMESPACE}/{NAME} is missing and could not be made again: look at the server's log"
     if problem := usable_problem(config_map):
