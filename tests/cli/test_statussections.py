@@ -73,6 +73,10 @@ def published(text: str | None, *, is_kept: bool = True, written: str = KUBECONF
 
 TOKENS = "".join(f"- {{name: u{number}, user: {{token: hush}}}}\n" for number in range(7))
 EDITED = "edited: kept as the administrator left it, only the CAs of the cluster in it follow"
+IMMUTABLE = (
+    "problem: it is immutable: it cannot be signed for new tokens, and no machine can join by them; delete it, and a Mooring "
+    "server makes it again at its next start"
+)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +84,9 @@ EDITED = "edited: kept as the administrator left it, only the CAs of the cluster
     [
         pytest.param(published(KUBECONFIG), ["as the server writes it"], id="not edited"),
         pytest.param(published(KUBECONFIG + "# mine"), [EDITED], id="edited"),
+        pytest.param(published(KUBECONFIG) | {"immutable": True}, [IMMUTABLE], id="immutable"),
+        pytest.param(published(KUBECONFIG, is_kept=False) | {"immutable": True}, [IMMUTABLE], id="immutable elsewhere"),
+        pytest.param(published(KUBECONFIG + "# mine") | {"immutable": True}, [EDITED, IMMUTABLE], id="edited, immutable"),
         pytest.param(published(KUBECONFIG, is_kept=False), ["Mooring does not keep it up to date"], id="of another server"),
         pytest.param(published(None), [EDITED, "problem: it has no key kubeconfig"], id="no kubeconfig"),
         pytest.param(

@@ -220,6 +220,11 @@ def cluster_info(config_map: Obj, known_ca_pem: bytes) -> Obj:
     known = set(map(str, pins_of(known_ca_pem))) if known_ca_pem else set()
     if not problem and known and known.isdisjoint(published_pins(config_map)):
         problem = "it names no CA of this kubeconfig, so a join line printed with it fails"
+    if not problem and config_map.get("immutable"):
+        problem = (
+            "it is immutable: it cannot be signed for new tokens, and no machine can join by them; delete it, and a Mooring server "
+            "makes it again at its next start"
+        )
     is_kept = PUBLISHED_CAS in annotations_of(config_map)
     return {
         "kept": is_kept,
@@ -231,7 +236,8 @@ def cluster_info(config_map: Obj, known_ca_pem: bytes) -> Obj:
 
 def _cluster_info_lines(found: Obj, now: datetime) -> Sequence[str]:
     edited = "edited: kept as the administrator left it, only the CAs of the cluster in it follow"
-    parts = [edited if found["edited"] else "as the server writes it"] if found["kept"] else []
+    is_in_order = found["kept"] and not found["problem"]
+    parts = [edited] if found["edited"] else ["as the server writes it"] if is_in_order else []
     parts += [f"problem: {found['problem']}"] if found["problem"] else []
     parts += [f"public credentials: {one}" for one in found["credentials"][:SHOWN]]
     if (more := len(found["credentials"]) - SHOWN) > 0:
