@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,20 @@ def test_keys_are_not_written_below_a_directory_of_another_user(
     change(tmp_path / place)
     with pytest.raises(ConfigError, match=reason):
         state.check_places()
+
+
+@pytest.mark.parametrize("check", [lambda root: NodeState(root).check_places(), lambda root: AgentFiles(root).make()])
+def test_no_token_is_used_where_its_certificate_could_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: Callable[[Path], None]
+) -> None:
+    """Without /proc no client certificate can be handed to OpenSSL."""
+
+    def refuse(path: str, flags: int) -> int:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ConfigError, match="mount /proc"):
+        check(tmp_path)
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o755, 0o775, 0o700], ids=oct)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import secrets
 import socket
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
-from mooring.plane.controllersprocess import ClockError, LeaseApi, StandaloneConfig, manifests_command, running
+from mooring.plane.controllersprocess import ClockError, LeaseApi, StandaloneConfig, manifests_command, running, serve
 from mooring.settings.approval import ApprovalSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.standalone import StandaloneSettings
@@ -138,6 +140,22 @@ def test_a_process_with_a_wrong_clock_does_not_lead(ahead: timedelta | None, fai
     found = asyncio.run(run())
     assert found.startswith(failure)
     assert bool(found) is bool(failure)
+
+
+def test_a_process_that_cannot_present_its_certificate_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc it tried for ever, and its log had a warning."""
+
+    def refuse(path: str, flags: int) -> int:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    user = KubeconfigUser("admin", certificate_pem=b"certificate")
+    selected = Selected(Cluster("kubernetes", "https://127.0.0.1:1", b""), user, "")
+    given = StandaloneConfig(
+        settings=StandaloneSettings.read({}), signing=SigningSettings(), approval=ApprovalSettings(), cluster=selected
+    )
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ConfigError, match="mount /proc"):
+        serve(given)
 
 
 def test_a_port_in_use_is_named(live_server: LiveServer) -> None:

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mooring.client.files import ROOT, make_directory, os_reason, sync_directory, write_atomic
+from mooring.client.files import ROOT, check_memory_files, make_directory, os_reason, sync_directory, write_atomic
 from mooring.errors import ConfigError
 
 DIRECTORY_MODE = 0o755
@@ -31,8 +31,10 @@ def write(path: Path, data: bytes, mode: int = 0o600) -> None:
 def check_places(root: Path, *directories: Path, files: Iterable[Path] = ()) -> None:
     """Raise ConfigError when another user may replace what will lie in these directories below `root`, or a link leads out of it.
 
-    `files` are those that are read before they are written. Directories that do not exist will be made.
+    `files` are those that are read before they are written. Directories that do not exist will be made. Raises it also without
+    /proc, where the certificate that the token buys could not be used.
     """
+    check_memory_files()
     try:
         top = root.resolve()
         for place in (*directories, *files):

@@ -165,6 +165,12 @@ def memory_file(data: bytes) -> Iterator[str]:
         os.close(descriptor)
 
 
+def check_memory_files() -> None:
+    """Raise ConfigError when `memory_file` cannot work, so that no client certificate could be presented."""
+    with memory_file(b""):
+        return
+
+
 @contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a file of any size for reading. Raises ConfigError when it cannot be read."""

@@ -27,6 +27,7 @@ from prometheus_client.exposition import generate_latest
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
+from mooring.client.files import check_memory_files
 from mooring.client.serverversion import read_version
 from mooring.clock import Clock, SystemClock
 from mooring.controllers import standalonetable
@@ -77,6 +78,8 @@ def check(settings: StandaloneSettings, signing: SigningSettings) -> None:
 
 def serve(config: StandaloneConfig) -> None:
     """Run until SIGTERM or SIGINT. Raises MooringError when the process cannot start."""
+    if "clientCertificate" in config.cluster.user.credentials:
+        check_memory_files()
     uvloop.run(serve_until_signal(config, SystemClock()))
 
 
