@@ -151,10 +151,12 @@ def test_a_revocation_of_an_unknown_machine_does_nothing(live_server: LiveServer
     refused = mooring("node", "revoke", "nowhere", *of(live_server))
     assert (refused.code, refused.out) == (1, "")
     assert 'the cluster knows no machine "nowhere"' in refused.err
+    assert "deny requests of it that wait (mooring csr list)" in refused.err
     assert "--force" in refused.err
     forced = mooring("node", "revoke", "nowhere", "--force", *of(live_server))
     assert (forced.code, forced.out) == (0, "certificaterevocation.mooring.dev/node-nowhere revoked\n")
     assert 'warning: the cluster knows no machine "nowhere"' in forced.err
+    assert "Deny requests of the machine that wait: mooring csr list" in forced.err
 
 
 def node(**changes: Any) -> Obj:

@@ -81,7 +81,10 @@ def revoke(name: str, message: str, force: bool, dry_run: bool, output: str, cho
             await refuse_own(chosen.selected, subject, chosen.clock)
         if problem := await chosen.retry(lambda: unknown(client, subject)):
             if not force:
-                raise ConfigError(f"{problem}. See mooring node list --all; to revoke it all the same, add --force")
+                raise ConfigError(
+                    f"{problem}. See mooring node list --all; deny requests of it that wait (mooring csr list); to revoke it all "
+                    "the same, add --force"
+                )
             echo(f"warning: {problem}.", err=True)
         await _Revoking(client, name, message, dry_run, chosen, revoked_machine).run()
 
@@ -200,6 +203,7 @@ def _keys(known: inventory.Inventory, name: str) -> set[str]:
 def _left(name: str) -> Sequence[str]:
     """Return what no command knows: what the machine could read."""
     return (
+        "Deny requests of the machine that wait: mooring csr list names them with the token of each.",
         f"Replace the Secrets and ServiceAccount tokens of its Pods: kubectl get pods -A --field-selector spec.nodeName={name}",
         "Replace other credentials that were on its disk: kubeconfigs of people (mooring certs revoke --certificate), SSH keys, "
         "passwords. If it was a server of the cluster, replace the CA: mooring ca rollover start --compromised",
