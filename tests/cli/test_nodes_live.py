@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mooring.apimachinery.schema import Obj
 from mooring.cli.node.machines import NEVER_REGISTERED, KnownMachine
+from mooring.client.cluster import connect
+from mooring.client.kubeconfigfiles import load
+from mooring.pki.keys import generate_key, public_key_fingerprint
+from mooring.pki.x509.requests import build_request
 from tests.scenarios.test_renewal import joined
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
@@ -109,10 +116,18 @@ ENDING = [
     },
     {"apiGroups": ["mooring.dev"], "resources": ["nodeidentities"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "delete"]},
-    {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["get", "list"]},
+    {
+        "apiGroups": ["certificates.k8s.io"],
+        "resources": ["certificatesigningrequests/approval", "certificatesigningrequests/status"],
+        "verbs": ["update"],
+    },
+    {"apiGroups": ["certificates.k8s.io"], "resources": ["signers"], "verbs": ["approve", "sign"]},
 ]
 """Rights with which a machine is revoked, and none to read what else it may have."""
 READING = {
+    "You may not read certificate requests": {
+        "apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["list"],
+    },
     "You may not read tokens": {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "delete"]},
     "You may not read AuthorizedMachines": {
         "apiGroups": ["mooring.dev"], "resources": ["authorizedmachines"], "verbs": ["list", "delete"],
@@ -147,16 +162,68 @@ def test_what_a_user_may_not_read_is_left_to_do(
     assert known["state"] == "revoked"
 
 
+def test_a_machine_in_the_middle_of_its_first_join_is_revoked_too(
+    live_server: LiveServer, mooring: CommandLine, tmp_path: Path
+) -> None:
+    """Nothing but its request is known of it, and a person could approve that afterwards."""
+    config = yaml.safe_load(live_server.kubeconfig.read_text())
+    config["users"][0]["user"] |= {
+        "as": "system:bootstrap:borrow",
+        "as-groups": ["system:bootstrappers:kubeadm:default-node-token"],
+    }
+    borrowed = tmp_path / "borrowed.conf"
+    borrowed.write_text(json.dumps(config))
+    borrowed.chmod(0o600)
+    key = generate_key()
+    spec = {
+        "request": base64.b64encode(build_request(key, "system:node:joining", ("system:nodes",))).decode(),
+        "signerName": "kubernetes.io/kube-apiserver-client",
+        "usages": ["digital signature", "client auth"],
+    }
+
+    async def ask() -> None:
+        async with connect(load(str(borrowed))) as client:
+            for name in ("of-joining", "of-another"):
+                await client.create(
+                    "certificatesigningrequests",
+                    {
+                        "kind": "CertificateSigningRequest",
+                        "apiVersion": "certificates.k8s.io/v1",
+                        "metadata": {"name": name},
+                        "spec": spec,
+                    },
+                )
+                spec["request"] = base64.b64encode(
+                    build_request(key, "system:node:another", ("system:nodes",))
+                ).decode()
+
+    asyncio.run(ask())
+    dry = mooring.done("node", "revoke", "joining", "--dry-run", "-o", "name", *of(live_server)).split()
+    assert "denied" not in mooring.done("csr", "list", *of(live_server)).casefold()
+    done = mooring("node", "revoke", "joining", *of(live_server))
+    assert done.code == 0, done.err
+    revocation = "certificaterevocation.mooring.dev"
+    assert done.out.splitlines() == [
+        f"{revocation}/node-joining revoked",
+        "certificatesigningrequests/of-joining denied",
+        f"{revocation}/key-{public_key_fingerprint(key)} revoked",
+    ]
+    assert dry == [line.rpartition(" ")[0] for line in done.out.splitlines()]
+    assert "run mooring token impact borrow." in done.err
+    requests = json.loads(mooring.done("csr", "list", "-o", "json", *of(live_server)))["items"]
+    states = {one["metadata"]["name"]: one["status"].get("conditions", []) for one in requests}
+    assert [one["type"] for one in states["of-joining"]] == ["Denied"]
+    assert states["of-another"] == []
+
+
 def test_a_revocation_of_an_unknown_machine_does_nothing(live_server: LiveServer, mooring: CommandLine) -> None:
     refused = mooring("node", "revoke", "nowhere", *of(live_server))
     assert (refused.code, refused.out) == (1, "")
     assert 'the cluster knows no machine "nowhere"' in refused.err
-    assert "deny requests of it that wait (mooring csr list)" in refused.err
     assert "--force" in refused.err
     forced = mooring("node", "revoke", "nowhere", "--force", *of(live_server))
     assert (forced.code, forced.out) == (0, "certificaterevocation.mooring.dev/node-nowhere revoked\n")
     assert 'warning: the cluster knows no machine "nowhere"' in forced.err
-    assert "Deny requests of the machine that wait: mooring csr list" in forced.err
 
 
 def node(**changes: Any) -> Obj:

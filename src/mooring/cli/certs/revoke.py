@@ -49,6 +49,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.http.credentials import ClientCredentials
 from mooring.clock import Clock, rfc3339
+from mooring.controllers.certificates.requeststate import REQUESTS, requested_node
 from mooring.errors import AlreadyExistsError, ApiError, ConfigError, ConflictError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
@@ -255,10 +256,11 @@ async def refuse_own(chosen: Selected, subject: dict[str, str], clock: Clock) ->
 async def unknown(client: ClusterClient, subject: dict[str, str]) -> str:
     """Return the sentence that no object knows what the entry would revoke; "" when one does."""
     ((field, value),) = subject.items()
+    requests = (REQUESTS,) if field == "nodeName" else ()  # one that waits is all that is known of a first join
     unreadable: list[str] = []
     known: set[str] = set()
     # the longest list comes last, and is read only when the others do not know the name
-    for plural in (NODES, nodeidentity.PLURAL, PLURAL, lineagerecord.PLURAL):
+    for plural in (NODES, nodeidentity.PLURAL, PLURAL, *requests, lineagerecord.PLURAL):
         objects = await _readable(client, plural)
         if objects is None:
             unreadable.append(plural)
@@ -294,6 +296,8 @@ def _names_in(plural: str, obj: Obj, field: str) -> Iterator[str]:
         yield spec.get(field, "")
         if field == "serialNumber":
             yield from known_serial_numbers(spec)
+    elif plural == REQUESTS:
+        yield requested_node(obj)
     elif field == "nodeName":
         yield name
     elif plural == nodeidentity.PLURAL:

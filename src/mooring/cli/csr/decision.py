@@ -10,13 +10,13 @@ the key cannot change meanwhile. A request that was shown is decided by its uid:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import click
 
-from mooring.api.certificates.conditions import APPROVED
+from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED
 from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster, changing_options
@@ -29,13 +29,16 @@ from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, rfc3339
 from mooring.controllers.certificates.issuance import AUTOMATIC, WOULD_FAIL
-from mooring.errors import ConfigError, ConflictError
+from mooring.controllers.certificates.requeststate import is_approved_and_unsigned, is_undecided, with_condition
+from mooring.errors import ConfigError, ConflictError, InvalidError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import parse_request
 
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}", re.ASCII)
 MAX_CONFLICTS = 10
 """Attempts, as in kubectl."""
+MAX_PASSES = 10
+"""Readings of the requests while machines make others: two are enough unless the machine is slow."""
 _OPPOSITE = {"Approved": "Denied", "Denied": "Approved"}
 
 
@@ -190,3 +193,35 @@ def _check_key(request: Obj, decision: CsrDecision) -> None:
         raise ConfigError(f'the certificate signing request "{name}" cannot be read: {error}') from None
     if found != decision.fingerprint:
         raise ConfigError(f'the certificate signing request "{name}" is for another key, {found}: it was not approved')
+
+
+async def refuse_waiting(
+    client: ClusterClient,
+    chosen: ChosenCluster,
+    find: Callable[[], Awaitable[Sequence[Obj]]],
+    reason: str,
+    message: str,
+    report: Callable[[str, str], None],
+) -> None:
+    """Deny the requests that `find` returns, and mark those as failed that are approved and not signed.
+
+    `report` gets the name of each, and what was done. One that is decided or changed at the same moment is looked at again.
+    """
+    for _ in range(MAX_PASSES):
+        waiting = [csr for csr in await find() if may_be_issued(csr)]
+        if not waiting:
+            return
+        for csr in waiting:
+            kind, subresource = (DENIED, "approval") if is_undecided(csr) else (FAILED, "status")
+            refused = with_condition(csr, kind, reason, message)
+            try:
+                await chosen.retry(partial(client.update, PLURAL, refused, subresource=subresource))
+            except (ConflictError, NotFoundError, InvalidError):
+                continue
+            report(f"{PLURAL}/{csr['metadata']['name']}", "denied" if kind == DENIED else "failed")
+    raise ConfigError("requests change as fast as they are denied; run this again")
+
+
+def may_be_issued(csr: Obj) -> bool:
+    """Return whether a request may still get a certificate."""
+    return is_undecided(csr) or is_approved_and_unsigned(csr)

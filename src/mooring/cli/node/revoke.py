@@ -2,7 +2,7 @@
 
 Rules kept here:
 * The tokens and authorizations of its name alone end first, so that it gets no other certificate. Then the node and each of its
-  keys go on the denylist, and at the end its Node is deleted.
+  keys go on the denylist, its requests that wait are denied, and at the end its Node is deleted.
 * The records are read again until no new key appears: a certificate may be issued while the command runs.
 * Each step may be repeated, so that a run that was interrupted is repeated as it is.
 * What the user may not read is named as left to do.
@@ -13,6 +13,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,6 +27,8 @@ from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import QUALIFIED
 from mooring.cli.certs.revoke import Revocation, refuse_own, refuse_unenforced, unknown, write
 from mooring.cli.cluster import ChosenCluster, ending_options
+from mooring.cli.csr.decision import may_be_issued, refuse_waiting
+from mooring.cli.csr.details import fingerprint
 from mooring.cli.machine.authorize import QUALIFIED as QUALIFIED_MACHINE
 from mooring.cli.options.client import SHOWN, output_option
 from mooring.cli.options.flags import NODE
@@ -33,8 +36,10 @@ from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
-from mooring.errors import ConfigError, NotFoundError
-from mooring.identity import NODE_PREFIX
+from mooring.controllers.certificates.requeststate import REQUESTS, parsed_request, requested_node
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError
+from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
+from mooring.pki.errors import PkiError
 from mooring.trust.bootstraptoken.restrictions import read_restrictions
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAME_PREFIX, NAMESPACE
@@ -81,10 +86,7 @@ def revoke(name: str, message: str, force: bool, dry_run: bool, output: str, cho
             await refuse_own(chosen.selected, subject, chosen.clock)
         if problem := await chosen.retry(lambda: unknown(client, subject)):
             if not force:
-                raise ConfigError(
-                    f"{problem}. See mooring node list --all; deny requests of it that wait (mooring csr list); to revoke it all "
-                    "the same, add --force"
-                )
+                raise ConfigError(f"{problem}. See mooring node list --all; to revoke it all the same, add --force")
             echo(f"warning: {problem}.", err=True)
         await _Revoking(client, name, message, dry_run, chosen, revoked_machine).run()
 
@@ -102,16 +104,19 @@ class _Revoking:
     dry_run: bool
     chosen: ChosenCluster
     revoked_machine: RevokedMachine
+    requested: set[str] = field(default_factory=set)
+    """Keys of requests for the node that wait."""
 
     async def run(self) -> None:
         """Take every step. Raises ApiError, PeerError, ConfigError."""
         await self._delete_tokens()
         await self._delete_machines()
         await self._revoke({"nodeName": self.name})
+        tokens = await self._refuse_requests()
         revoked: set[str] = set()
         for _ in range(MAX_PASSES):
             known = await self.chosen.retry(lambda: inventory.fetch(self.client))
-            new = _keys(known, self.name) - revoked
+            new = (_keys(known, self.name) | self.requested) - revoked
             if not new:
                 break
             for key in sorted(new):
@@ -124,11 +129,11 @@ class _Revoking:
                 "You may not read LineageRecords: keys of serving certificates, and keys that were replaced, are not revoked."
             )
         await self._delete(NODES, self.name, f"node/{self.name}")
-        for identity in known.identities:
-            if identity["metadata"]["name"] == self.name and (token := spec_of(identity).get("token")):
-                self.revoked_machine.left.append(
-                    f"The machine joined with the token {token}: if it may still have it, run mooring token impact {token}."
-                )
+        tokens |= {spec_of(one).get("token", "") for one in known.identities if one["metadata"]["name"] == self.name}
+        for token in sorted(tokens - {""}):
+            self.revoked_machine.left.append(
+                f"The machine used the token {token}: if it may still have it, run mooring token impact {token}."
+            )
 
     async def _delete_tokens(self) -> None:
         """Delete the tokens for this name alone. Those for more names are left, and named."""
@@ -161,6 +166,37 @@ class _Revoking:
             if spec_of(machine).get("nodeName") == self.name:
                 name = machine["metadata"]["name"]
                 await self._delete(authorizedmachine.PLURAL, name, f"{QUALIFIED_MACHINE}/{name}")
+
+    async def _refuse_requests(self) -> set[str]:
+        """Deny the requests for the node that wait, and keep their keys. Return the tokens that made them."""
+
+        async def find() -> Sequence[Obj]:
+            found = await self._listed(REQUESTS) or ()
+            return [csr for csr in found if requested_node(csr) == self.name]
+
+        def report(name: str, done: str) -> None:
+            self.revoked_machine.done.append((name, done))
+
+        if await self._listed(REQUESTS) is None:
+            self.revoked_machine.left.append(
+                f"You may not read certificate requests: deny those of {self.name} that wait."
+            )
+        requests = [csr for csr in await find() if may_be_issued(csr)]
+        for csr in requests:
+            with suppress(PkiError, ValueError):
+                self.requested.add(fingerprint(parsed_request(csr)))
+        if self.dry_run:
+            for csr in requests:
+                report(f"{REQUESTS}/{csr['metadata']['name']}", "denied")
+        else:
+            try:
+                await refuse_waiting(
+                    self.client, self.chosen, find, "NodeRevoked", f"the machine {self.name} was revoked", report
+                )
+            except ForbiddenError as error:
+                self.revoked_machine.left.append(f"Deny the requests of {self.name} that wait: {error}.")
+        users = (spec_of(csr).get("username", "") for csr in requests)
+        return {user.removeprefix(BOOTSTRAP_USER_PREFIX) for user in users if user.startswith(BOOTSTRAP_USER_PREFIX)}
 
     async def _listed(self, plural: str, namespace: str = "") -> Sequence[Obj] | None:
         return await self.chosen.retry(lambda: inventory.readable_objects(self.client, plural, namespace))
@@ -203,7 +239,6 @@ def _keys(known: inventory.Inventory, name: str) -> set[str]:
 def _left(name: str) -> Sequence[str]:
     """Return what no command knows: what the machine could read."""
     return (
-        "Deny requests of the machine that wait: mooring csr list names them with the token of each.",
         f"Replace the Secrets and ServiceAccount tokens of its Pods: kubectl get pods -A --field-selector spec.nodeName={name}",
         "Replace other credentials that were on its disk: kubeconfigs of people (mooring certs revoke --certificate), SSH keys, "
         "passwords. If it was a server of the cluster, replace the CA: mooring ca rollover start --compromised",

@@ -21,7 +21,6 @@ from functools import partial
 
 import click
 
-from mooring.api.certificates.conditions import DENIED, FAILED
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import key_entry
 from mooring.api.mooring.group import API_VERSION
@@ -29,6 +28,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli.audit.records import REQUESTS, fetch_records, require_whole
 from mooring.cli.certs import inventory
 from mooring.cli.cluster import ChosenCluster, Effect, ending_options
+from mooring.cli.csr.decision import may_be_issued, refuse_waiting
 from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.options.flags import TOKEN, usage
 from mooring.cli.printing import output as printing
@@ -36,8 +36,7 @@ from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_token
 from mooring.client.cluster import ClusterClient
 from mooring.clock import parse_rfc3339
-from mooring.controllers.certificates.requeststate import is_approved_and_unsigned, is_undecided, with_condition
-from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, InvalidError, NotFoundError
+from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX
 from mooring.trust.bootstraptoken.tokensecret import NAME_PREFIX, NAMESPACE, secret_name
 from mooring.trust.k3s.token import bootstrap_token_id
@@ -111,7 +110,7 @@ async def _work(
         raise ConfigError(
             "new certificates appear as fast as they are revoked; see mooring audit list, and run this again"
         )
-    return entries, len(await _waiting(client, token_id, chosen))
+    return entries, sum(map(may_be_issued, await _requests(client, token_id, chosen)))
 
 
 def _ends_by_key(entries: Sequence[Obj]) -> dict[str, str]:
@@ -198,32 +197,16 @@ async def _requests(client: ClusterClient, token_id: str, chosen: ChosenCluster)
     return [csr for csr in await chosen.retry(ask) if (csr.get("spec") or {}).get("username") == user]
 
 
-async def _waiting(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> Sequence[Obj]:
-    """Return the requests of the token that may still get a certificate."""
-    found = await _requests(client, token_id, chosen)
-    return [csr for csr in found if is_undecided(csr) or is_approved_and_unsigned(csr)]
-
-
 async def _refuse_requests(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> None:
-    """Deny the requests of the token, and mark those as failed that are approved and not signed.
-
-    One that is decided or changed at the same moment is looked at again.
-    """
     message = f"the bootstrap token {token_id} was revoked: let the machine join again with another token"
-    for _ in range(MAX_PASSES):
-        waiting = await _waiting(client, token_id, chosen)
-        if not waiting:
-            return
-        for csr in waiting:
-            kind, subresource = (DENIED, "approval") if is_undecided(csr) else (FAILED, "status")
-            refused = with_condition(csr, kind, REVOKED, message)
-            put = partial(client.update, REQUESTS, refused, subresource=subresource)
-            try:
-                await chosen.retry(put)
-            except (ConflictError, NotFoundError, InvalidError):
-                continue
-            echo(f"{REQUESTS}/{csr['metadata']['name']} {'denied' if kind == DENIED else 'failed'}", err=True)
-    raise ConfigError("requests of the token change as fast as they are denied; run this again")
+    await refuse_waiting(
+        client,
+        chosen,
+        lambda: _requests(client, token_id, chosen),
+        REVOKED,
+        message,
+        lambda name, done: echo(f"{name} {done}", err=True),
+    )
 
 
 def print_impact(entries: Sequence[Obj], token_id: str, form: str, now: datetime) -> None:

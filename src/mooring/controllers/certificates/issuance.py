@@ -23,9 +23,8 @@ from mooring.api.certificates.conditions import APPROVED, DENIED, conditions_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Addresses, Requeue, Still, Update
-from mooring.controllers.certificates.requeststate import REQUESTS, parsed_request, with_condition
+from mooring.controllers.certificates.requeststate import REQUESTS, requested_node, with_condition
 from mooring.identity import NODE_PREFIX
-from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.supervisorsigners import (
     NODE_SIGNERS,
@@ -196,17 +195,12 @@ def held_or_denied(csr: Obj, objection: Objection, now: datetime) -> Sequence[Ac
 
 def _machine(csr: Obj) -> str:
     """Return the node that a request is for, with another requester in brackets; the requester of one that is for no node."""
-    spec = csr["spec"]
+    spec, node = csr["spec"], requested_node(csr)
     requester: str = spec.get("username", "")
-    if node := node_name_in(spec.get("extra") or {}):
-        return f"node {node}"
-    try:
-        user = parsed_request(csr).common_name
-    except (RequestError, ValueError):  # ValueError: no base64
+    if not node:
         return requester
-    if not user.startswith(NODE_PREFIX):
-        return requester
-    return f"node {user.removeprefix(NODE_PREFIX)}" + ("" if user == requester else f" ({requester})")
+    is_by_itself = requester == NODE_PREFIX + node or node_name_in(spec.get("extra") or {})
+    return f"node {node}" + ("" if is_by_itself else f" ({requester})")
 
 
 def marked_as_held(csr: Obj, objection: Objection) -> Sequence[Action]:

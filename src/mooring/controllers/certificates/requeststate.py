@@ -13,8 +13,10 @@ import base64
 
 from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
 from mooring.apimachinery.schema import Obj
+from mooring.identity import NODE_PREFIX
+from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest, parse_request
-from mooring.pki.x509.supervisorsigners import issued_request
+from mooring.pki.x509.supervisorsigners import issued_request, node_name_in
 
 REQUESTS = "certificatesigningrequests"
 
@@ -27,6 +29,17 @@ def parsed_request(csr: Obj) -> CertificateRequest:
     spec = csr.get("spec") or {}
     request = parse_request(base64.b64decode(spec.get("request") or ""))
     return issued_request(request, spec.get("signerName", ""), spec.get("extra") or {})
+
+
+def requested_node(csr: Obj) -> str:
+    """Return the node that a request is for; "" when it is for none, or cannot be read."""
+    if node := node_name_in((csr.get("spec") or {}).get("extra") or {}):
+        return node
+    try:
+        user = parsed_request(csr).common_name
+    except (RequestError, ValueError):
+        return ""
+    return user.removeprefix(NODE_PREFIX) if user.startswith(NODE_PREFIX) else ""
 
 
 def is_issued(csr: Obj) -> bool:
