@@ -74,7 +74,7 @@ class Machine:
             if one["state"] == "Ready" and any(each["state"] == "valid" for each in one["certificates"])
         }
 
-    def sleep(self, offset: timedelta) -> None:
+    def suspend(self, offset: timedelta) -> None:
         """Suspend all programs, set the clock, and wake them, the server last."""
         everything = [self.process, *self.agents]
         for process in everything:
@@ -144,7 +144,7 @@ def test_members_that_slept_with_their_server_past_the_end_of_their_certificates
     supervised = ("--server", f"https://127.0.0.1:{machine.port}", "--token", whole, "--disable-apiserver-lb")
     machine.agents.append(machine.start("agent", "--root", str(tmp_path / "k1"), "--node-name", "k1", *supervised))
     before = eventually(lambda: ready if len(ready := machine.ends()) == 3 else {})
-    machine.sleep(timedelta(days=391))
+    machine.suspend(timedelta(days=391))
     eventually(partial(machine.is_renewed, first + timedelta(days=391)))
     eventually(lambda: all(end > before[name] for name, end in machine.ends().items()) and len(machine.ends()) == 3)
     assert [one.poll() for one in machine.agents] == [None] * 3
