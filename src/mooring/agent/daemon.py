@@ -9,7 +9,8 @@ Rules kept here:
 * After the end of a membership the agent sends nothing but a question every minute whether its certificate is accepted again. It
   keeps its files and continues when `mooring join` has placed another certificate.
 * A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a join with the token at hand failed.
-* A machine whose request was denied or deleted logs the reason once, and sends the next request after an hour.
+* A machine whose request was denied or deleted logs the reason once, and sends the next request after an hour. One whose token is
+  used up ends: only another token helps.
 * The service manager that started the process hears of each membership and its end, and gets signs of life from the event loop.
 * The load balancer, where there is one, listens before the join, so that a kubelet that is there reaches a server as soon as one
   answers. The agent's own requests go to the servers directly.
@@ -29,7 +30,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from mooring.agent.acceptance import check_issued, check_membership
-from mooring.agent.certificates.certificaterequest import RequestEndedError
+from mooring.agent.certificates.certificaterequest import RequestEndedError, TokenUsedUpError
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal
 from mooring.agent.certificates.template import CertificateTemplate, serving_template
@@ -134,17 +135,17 @@ class Agent:
             try:
                 return await join(plan, self._options, self._clock, self._report)
             except JoinError as error:
-                if isinstance(error.__cause__, RequestEndedError):
+                if found is not None:
+                    log.warning("%s", error)
+                    break
+                if isinstance(error.__cause__, RequestEndedError) and not isinstance(error.__cause__, TokenUsedUpError):
                     # an exit would let the service manager start the agent again, with another request every few seconds
                     pause = denials.pause_after(error)
                     self._notifier.status(str(error))
-                    if joined := await self._await_certificate(pause, was_member=found is not None):
+                    if joined := await self._await_certificate(pause, was_member=False):
                         return joined
                     continue
-                if found is None:
-                    raise
-                log.warning("%s", error)
-                break
+                raise
         return await self._come_back()
 
     async def _is_ca_retired(self, joined: Joined) -> bool:

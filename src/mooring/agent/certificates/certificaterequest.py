@@ -42,6 +42,7 @@ from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.secret import Secret
 from mooring.trust import machinecode
+from mooring.trust.bootstraptoken.restrictions import TOKEN_USED_UP
 
 PLURAL = "certificatesigningrequests"
 HELD = "NeedsApproval"
@@ -56,6 +57,10 @@ REPEAT_SECONDS = 30.0
 
 class RequestEndedError(PeerError):
     """The request was denied, failed, deleted or replaced. Another request needs a new key."""
+
+
+class TokenUsedUpError(RequestEndedError):
+    """The request was denied because its token has let in as many machines as it may: only another token helps."""
 
 
 class ForeignRequestError(PeerError):
@@ -263,7 +268,9 @@ class _Waiting:
         conditions = {one.get("type"): one for one in (obj.get("status") or {}).get("conditions") or ()}
         for kind, what in (("Denied", "was denied"), ("Failed", "could not be signed")):
             if kind in conditions:
-                raise RequestEndedError(f"the request {self._name} {what}{_reason_suffix(conditions[kind])}")
+                is_used_up = conditions[kind].get("reason") == TOKEN_USED_UP
+                ended = TokenUsedUpError if is_used_up else RequestEndedError
+                raise ended(f"the request {self._name} {what}{_reason_suffix(conditions[kind])}")
         held = _reason_suffix(conditions.get(HELD, {}))
         if ("Approved" in conditions, held) != (self._approved, self._held):
             self._approved, self._held = "Approved" in conditions, held

@@ -32,6 +32,7 @@ from mooring.trust.bootstraptoken.restrictions import (
     ALLOWED_CIDRS,
     MAX_JOINS,
     NODE_NAME,
+    TOKEN_USED_UP,
     Restrictions,
     join_record,
     joined_keys,
@@ -43,7 +44,6 @@ from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 
 TOKEN_DELETED = "TokenDeleted"  # noqa: S105 - a reason, no secret
 TOKEN_UNREADABLE = "TokenUnreadable"  # noqa: S105 - a reason, no secret
-TOKEN_USED_UP = "TokenUsedUp"  # noqa: S105 - a reason, no secret
 NETWORK_NOT_ALLOWED = "NetworkNotAllowed"
 SOURCE_UNKNOWN = "SourceUnknown"
 

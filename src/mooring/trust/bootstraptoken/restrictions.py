@@ -26,6 +26,9 @@ from mooring.apimachinery.schema import Obj
 from mooring.settings.addresses import Network, parse_address
 from mooring.trust.bootstraptoken.token import TokenError
 
+TOKEN_USED_UP = "TokenUsedUp"  # noqa: S105 - a reason, no secret
+"""Reason of a request that is denied because its token has let in as many machines as it may."""
+
 MAX_JOINS = "mooring.dev/max-joins"
 ALLOWED_CIDRS = "mooring.dev/allowed-cidrs"
 NODE_NAME = "mooring.dev/node-name"
