@@ -462,6 +462,28 @@ def test_source_addresses_end_with_that_of_the_connection(
     assert list(source_addresses(forwarded_for, real_ip, "192.0.2.1")) == addresses
 
 
+@pytest.mark.parametrize(
+    ("lines", "addresses"),
+    [
+        pytest.param(
+            ["198.51.100.7", "203.0.113.9"], ["198.51.100.7", "203.0.113.9"], id="that a proxy added its own to"
+        ),
+        pytest.param(
+            ["x", "", "198.51.100.7,203.0.113.9"], ["198.51.100.7", "203.0.113.9"], id="of which some are useless"
+        ),
+        pytest.param(
+            [f"198.51.100.{number}" for number in range(50)],
+            [f"198.51.100.{number}" for number in range(42, 50)],
+            id="of many, the nearest proxies",
+        ),
+    ],
+)
+def test_source_addresses_are_those_of_all_header_lines(tmp_path: Path, lines: list[str], addresses: list[str]) -> None:
+    headers = [("X-Forwarded-For", line) for line in lines]
+    *_, record = recorded(tmp_path, [{"level": "Metadata"}], lambda server: server.get("/version", headers=headers))
+    assert record["sourceIPs"][:-1] == addresses
+
+
 def test_a_write_of_the_server_itself_has_no_address() -> None:
     assert source_addresses("", "", "") == ()
     assert source_addresses("198.51.100.7", "", "") == ("198.51.100.7",)

@@ -614,6 +614,24 @@ async def test_a_condition_is_compared_as_by_a_cache(server: Server, target: str
     assert (await server.get(target, headers=[("If-None-Match", condition.format(etag))])).status == status
 
 
+@pytest.mark.parametrize(
+    ("conditions", "status"),
+    [
+        pytest.param(["{}", '"a"'], 304, id="the ETag in the first line"),
+        pytest.param(['"a"', "W/{}"], 304, id="in the second"),
+        pytest.param(['"a", "b"', '"c",', "{}"], 304, id="in the last of several lists"),
+        pytest.param(['"a"', '"b"'], 200, id="in none"),
+        pytest.param(['"a', '{}"'], 200, id="no tag is made of two lines"),
+    ],
+)
+@in_server
+async def test_a_condition_in_several_lines_is_one_list(server: Server, conditions: list[str], status: int) -> None:
+    """Source: RFC 9110 5.3."""
+    etag = (await server.get("/openapi/v3")).headers["etag"]
+    headers = [("If-None-Match", condition.format(etag)) for condition in conditions]
+    assert (await server.get("/openapi/v3", headers=headers)).status == status
+
+
 HOOK = "/readyz/poststarthook/rbac/bootstrap-roles"
 
 

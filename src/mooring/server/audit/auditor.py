@@ -259,7 +259,10 @@ class Auditor:
             impersonated=context.user if context.impersonator is not None else None,
             constraint=context.constraint,
             sources=source_addresses(
-                request.header(b"x-forwarded-for"), request.header(b"x-real-ip"), request.connection.source
+                # a proxy such as HAProxy adds a line of its own, of which kube-apiserver reads the first alone
+                request.header_list(b"x-forwarded-for"),
+                request.header(b"x-real-ip"),
+                request.connection.source,
             ),
             user_agent=request.header(b"user-agent"),
             object_ref=_reference(info, context.created) if info.is_resource else None,

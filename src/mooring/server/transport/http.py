@@ -161,13 +161,16 @@ class Request:
         self._first = dict(reversed(headers))
 
     def header(self, name: bytes) -> str:
-        """Return the first value of a header, or ""."""
+        """Return the first value of a header, or "".
+
+        kube-apiserver reads Accept, Accept-Encoding and Connection so, by Go's `Header.Get`: further lines of them are ignored.
+        """
         value = self._first.get(name)
         return header_text(value) if value else ""
 
     def has_current(self, etag: str) -> bool:
         """Return whether If-None-Match names the ETag: alone, weak, in a list, or by `*` (RFC 9110 13.1.2)."""
-        named = self.header(b"if-none-match")
+        named = self.header_list(b"if-none-match")
         return named == etag or named.strip() == "*" or etag in _ENTITY_TAG.findall(named)
 
     def exact_header(self, name: bytes) -> bytes:
@@ -179,6 +182,10 @@ class Request:
         if name not in self._first:
             return []
         return [header_text(value) for key, value in self._headers if key == name]
+
+    def header_list(self, name: bytes) -> str:
+        """Return a header that is a list, its lines joined in the order received (RFC 9110 5.3); "" without one."""
+        return ", ".join(self.header_values(name))
 
     def header_reader(self) -> Callable[[str], Sequence[str]]:
         """Return a function that reads the values of a header as `exact_text`, in the order received. It goes on reading these
