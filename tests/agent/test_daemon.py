@@ -19,7 +19,6 @@ from mooring.agent.join import Joined, join
 from mooring.agent.registration import CertificateRefusedError
 from mooring.agent.state import NodeState
 from mooring.agent.steps import REQUEST, Progress
-from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.servicenotifier import ServiceNotifier
@@ -29,6 +28,7 @@ from tests.agent.test_certificaterequest import decided, pending
 from tests.agent.test_certificaterequest import plan as manual_plan
 from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
+from tests.support.manualclock import HurriedClock
 from tests.support.ports import free_port
 
 
@@ -136,7 +136,7 @@ def test_a_machine_whose_request_is_denied_or_deleted_stays_and_sends_no_other_f
     assert len([one for one in caplog.records if f"was {end}" in one.message]) == 1
 
 
-class Later(SystemClock):
+class Later(HurriedClock):
     """The clock of a machine two years later."""
 
     def now(self) -> datetime:
@@ -179,7 +179,7 @@ def test_the_status_of_an_agent_without_a_valid_certificate_names_its_end_while_
     assert "nothing answers there" in heard.states[0] or "refused" in heard.states[0]
 
 
-class Slept(SystemClock):
+class Slept(HurriedClock):
     """The clock of a machine that is two years later once `slept` is true."""
 
     slept = False

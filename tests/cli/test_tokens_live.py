@@ -19,7 +19,7 @@ from mooring.trust.k3s.token import parse_token as parse_k3s_token
 from mooring.trust.kubeconfig.model import user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from tests.support.commandline import CommandLine, mooring
-from tests.support.liveserver import LiveServer, live_server
+from tests.support.liveserver import LiveServer, live_server, start_server
 from tests.support.ports import free_port
 
 __all__ = ["live_server", "mooring"]
@@ -227,6 +227,19 @@ def test_the_join_command_names_server_token_and_pin(live_server: LiveServer, to
         f"mooring join {live_server.endpoint} --token joinl1.0123456789abcdef "
         f"--discovery-token-ca-cert-hash {live_server.pin}\n"
     )
+
+
+def test_a_join_command_that_would_fail_is_printed_with_a_warning(tokens: CommandLine, tmp_path: Path) -> None:
+    server = start_server(tmp_path / "data")
+    words = ("token", "create", "--print-join-command", "--kubeconfig", str(server.kubeconfig))
+    try:
+        assert "cluster-info" not in tokens(*words).err
+        server.run(lambda client: client.delete("configmaps", "cluster-info", "kube-public"))
+        done = tokens(*words)
+    finally:
+        server.stop()
+    assert done.out.startswith("mooring join ")
+    assert f"Warning: machines read cluster-info of {server.url}: it is missing, and no machine can join" in done.err
 
 
 def test_the_join_command_names_every_address_and_the_published_ca_where_the_kubeconfig_has_none(

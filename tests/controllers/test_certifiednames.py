@@ -258,6 +258,92 @@ def test_a_certified_address_becomes_free(nodes: list[Obj], other: Obj, expected
     assert reason(found(csr("192.0.2.1"), nodes=[node("n1", "192.0.2.1"), *nodes], nodeidentities=[other])) == expected
 
 
+def reported(identity: Obj, after: timedelta = -HOUR) -> Obj:
+    """Return an identity whose machine gave its names itself, at a time."""
+    for one in identity["spec"]["certifiedNames"]:
+        one["reportedAt"] = moment(after)
+    return identity
+
+
+def left(finding: Finding | None) -> list[str]:
+    """Return the addresses that a finding records as left."""
+    actions = finding.actions if finding is not None else ()
+    changed = [one for action in actions for one in action.obj["spec"]["certifiedNames"]]  # type: ignore[union-attr] # updates alone
+    return [one["name"] for one in changed if one.get("leftAt") == moment(0 * HOUR)]
+
+
+NEW, OLD = "192.0.2.7", "192.0.2.1"
+PASSWORD: dict[str, Any] = {"nodePasswordUID": "uid"}
+
+
+@pytest.mark.parametrize(
+    ("obj", "nodes", "mine", "expected"),
+    [
+        pytest.param(csr(NEW), [node("n1", NEW)], reported(identity("n1", OLD)), [OLD], id="it has another address"),
+        pytest.param(csr(NEW), [node("n1", NEW, OLD)], reported(identity("n1", OLD)), [], id="its Node has both"),
+        pytest.param(csr(NEW), [node("n1", OLD)], reported(identity("n1", OLD)), [], id="its Node has the former one"),
+        pytest.param(csr("n1"), [node("n1", NEW)], reported(identity("n1", OLD)), [], id="it asks for no address"),
+        pytest.param(csr(NEW), [node("n1", NEW)], identity("n1", OLD), [], id="a person gave the address"),
+        pytest.param(
+            csr(NEW), [node("n1", NEW)], reported(identity("n1", OLD), 0 * HOUR), [], id="the request is not newer"
+        ),
+        pytest.param(
+            k3s("n1", NEW, password="uid"),
+            [node("n1", OLD)],
+            reported(identity("n1", OLD, **PASSWORD)),
+            [OLD],
+            id="k3s's way, and its Node follows",
+        ),
+        pytest.param(
+            k3s("n1", NEW, OLD, password="uid"),
+            [],
+            reported(identity("n1", OLD, **PASSWORD)),
+            [],
+            id="k3s's way, with both",
+        ),
+        pytest.param(k3s("n1", NEW), [], reported(identity("n1", OLD, **PASSWORD)), [], id="k3s's way, by a stranger"),
+    ],
+)
+@pytest.mark.parametrize("is_held", [False, True])
+def test_an_address_that_a_machine_has_left_is_recorded(
+    obj: Obj, nodes: list[Obj], mine: Obj, expected: list[str], is_held: bool
+) -> None:
+    """Also while its request waits, because another machine has the new address: the two may have exchanged theirs."""
+    identities = [mine, *([identity("n2", NEW)] if is_held else [])]
+    finding = found(obj, nodes=nodes, nodeidentities=identities)
+    assert left(finding) == expected
+    if is_held and NEW in str(obj):
+        assert isinstance(finding, Objection)
+
+
+def test_another_machine_gets_an_address_that_was_left_and_a_service_does_not() -> None:
+    theirs = reported(identity("n2", OLD))
+    theirs["spec"]["certifiedNames"][0]["leftAt"] = moment(0 * HOUR)
+    known: dict[str, Any] = {"nodes": [node("n1", OLD), node("n2", NEW)], "nodeidentities": [theirs]}
+    granted = found(csr(OLD), **known)
+    assert recorded(granted) == {OLD: END}
+    assert isinstance(granted, Preparation)
+    (action,) = granted.actions
+    assert isinstance(action, Create)
+    assert action.obj["spec"]["certifiedNames"][0]["reportedAt"] == moment(0 * HOUR)
+    assert Holders().certified(ip_address(OLD), seen(**known), NOW) == {"n2"}
+    again = found(csr(OLD, cn="system:node:n2"), nodes=[node("n2", OLD)], nodeidentities=[theirs])
+    assert recorded(again) == {OLD: END}, "it may come back while no other machine has the address"
+    assert left(again) == []
+    both = [reported(identity("n1", OLD)), theirs]
+    assert (
+        reason(found(csr(OLD, cn="system:node:n2"), nodes=[node("n2", OLD)], nodeidentities=both))
+        == "AddressOfAnotherNode"
+    )
+
+
+def test_an_address_of_a_record_that_lasts_is_marked_as_left() -> None:
+    mine = reported(identity("n1", OLD, NEW))
+    finding = found(csr(NEW), nodes=[node("n1", NEW)], nodeidentities=[mine])
+    assert left(finding) == [OLD]
+    assert recorded(finding) == {OLD: moment(2 * YEAR), NEW: moment(2 * YEAR)}
+
+
 def test_a_former_address_of_another_machine_is_said_to_be_of_its_certificate() -> None:
     """Its Node reports another one now: there is nothing to correct."""
     nodes = [node("n1", "192.0.2.1"), node("n2", "192.0.2.7"), node("n3", "192.0.2.8")]

@@ -40,22 +40,24 @@ def serving(test: Scene) -> None:
     asyncio.run(run())
 
 
-async def request(server: Server, via: TlsConnection) -> None:
-    pem = build_request(generate_key(), "system:node:n1", (NODES,), dns=("n1",), ips=(ip_address(ADDRESS),))
+async def request(
+    server: Server, via: TlsConnection, name: str = "fresh", node: str = "n1", address: str = ADDRESS
+) -> None:
+    pem = build_request(generate_key(), f"system:node:{node}", (NODES,), dns=(node,), ips=(ip_address(address),))
     spec = {
         "request": base64.b64encode(pem).decode(),
         "signerName": "kubernetes.io/kubelet-serving",
         "usages": ["digital signature", "server auth"],
     }
-    made = await server.post(CSRS, {"metadata": {"name": "fresh"}, "spec": spec}, via=via)
+    made = await server.post(CSRS, {"metadata": {"name": name}, "spec": spec}, via=via)
     assert made.status == 201, made.text
     await turns()
 
 
-async def report(server: Server) -> None:
-    """Let the Node have the address of the request."""
-    status = {"status": {"addresses": [{"type": "InternalIP", "address": ADDRESS}]}}
-    reply = await server.call("PATCH", f"{NODE}/status", body=status, content_type=MERGE)
+async def report(server: Server, node: str = "n1", address: str = ADDRESS) -> None:
+    """Let a Node have an address."""
+    status = {"status": {"addresses": [{"type": "InternalIP", "address": address}]}}
+    reply = await server.call("PATCH", f"/api/v1/nodes/{node}/status", body=status, content_type=MERGE)
     assert reply.status == 200, reply.text
     await turns()
 
@@ -65,9 +67,9 @@ async def turns() -> None:
         await settle()
 
 
-async def outcome(server: Server) -> str:
+async def outcome(server: Server, name: str = "fresh") -> str:
     """Return the reasons of a denial and a failure, "issued", or the reason for which the request waits."""
-    status: dict[str, Any] = (await server.get(f"{CSRS}/fresh")).obj["status"]
+    status: dict[str, Any] = (await server.get(f"{CSRS}/{name}")).obj["status"]
     if status.get("certificate"):
         return "issued"
     decided = [one for one in status["conditions"] if one["type"] in ("Denied", "Failed")]
@@ -173,5 +175,23 @@ def test_a_machine_whose_membership_cannot_be_read_waits_for_its_serving_certifi
         await server.clock.advance(31)
         await turns()
         assert await outcome(server) == "RequesterUnknown"
+
+    serving(test)
+
+
+def test_machines_that_exchange_their_addresses_get_certificates_for_them() -> None:
+    """Each has left its former address when it asks for the other's, whichever asks first."""
+
+    async def test(server: Server, pair: Pair, via: TlsConnection) -> None:
+        _, other = await member(server, "n2")
+        ways, addresses = {"n1": via, "n2": other}, (ADDRESS, "192.0.2.78")
+        for turn, order in (("before", (0, 1)), ("after", (1, 0))):
+            for node, place in zip(ways, order, strict=True):
+                await report(server, node, addresses[place])
+            for node, place in zip(ways, order, strict=True):
+                await request(server, ways[node], f"{node}-{turn}", node, addresses[place])
+            await server.clock.advance(31)
+            await turns()
+            assert [await outcome(server, f"{node}-{turn}") for node in ways] == ["issued", "issued"]
 
     serving(test)

@@ -22,6 +22,7 @@ from mooring.trust.discovery.editedclusterinfo import (
     credentials_in,
     is_edited,
     is_new_edit,
+    join_problem,
     misses,
     published_pins,
     rollover_obstacle,
@@ -244,6 +245,23 @@ def test_a_missing_and_an_immutable_cluster_info_are_obstacles() -> None:
     assert f"does not hold the old CA {pin(OLD)}" in said
     assert "it is immutable: delete it" in said
     assert "append" not in said
+
+
+@pytest.mark.parametrize(
+    ("config_map", "known", "sentence"),
+    [
+        (stored(text_of(OLD)), pem(OLD), ""),
+        (stored(text_of(OLD)), b"", ""),
+        (stored(text_of(OLD)), pem(NEW), "it names no CA of this kubeconfig"),
+        (stored("[]"), pem(OLD), "this is not a kubeconfig"),
+        (None, pem(OLD), "it is missing, and no machine can join by token"),
+        ({**stored(text_of(OLD)), "immutable": True}, pem(OLD), "it is immutable: it cannot be signed for new tokens"),
+    ],
+)
+def test_why_a_join_line_that_is_printed_now_would_fail(config_map: Obj | None, known: bytes, sentence: str) -> None:
+    said = join_problem(config_map, known)
+    assert said.startswith(sentence)
+    assert bool(said) == bool(sentence)
 
 
 def test_a_ca_stands_for_those_that_it_issued() -> None:

@@ -57,6 +57,18 @@ CERTIFIED_NAME = Message(
     (
         Field("name", 1, Scalar.STRING, "DNS name or IP address.", required=True),
         Field("notAfter", 2, Scalar.TIME, "No certificate for the name is valid after this time.", required=True),
+        Field(
+            "reportedAt",
+            3,
+            Scalar.TIME,
+            "When the machine requested a certificate for this address, and said that it had it; absent when a person gave it.",
+        ),
+        Field(
+            "leftAt",
+            4,
+            Scalar.TIME,
+            "When it requested a certificate without this address, and said that it had others. Another machine may have it since.",
+        ),
     ),
     "A name or address for which the machine has a serving certificate.",
 )
@@ -118,7 +130,7 @@ NODE_IDENTITY_SPEC = Message(
             10,
             ListOf(CERTIFIED_NAME),
             f"Names and addresses of the serving certificates of the machine; at most {MAX_CERTIFIED}. They belong to the machine "
-            "until the time given, whatever its Node reports, and it may renew them.",
+            "until the time given, and it may renew them; an address that it has left belongs to it no more.",
         ),
     ),
     "The keys to which the name of a node belongs.",

@@ -41,10 +41,8 @@ from mooring.trust.discovery.editedclusterinfo import (
     annotations_of,
     credentials_in,
     is_edited,
-    published_pins,
-    usable_problem,
+    join_problem,
 )
-from mooring.trust.discovery.pins import pins_of
 from mooring.trust.encryption import keychange
 from mooring.trust.gitversion import is_mooring
 
@@ -209,27 +207,17 @@ async def _cluster_info(gathering: Gathering) -> Obj:
     try:
         config_map = await gathering.client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE)
     except NotFoundError:
-        problem = "it is missing, and no machine can join by token; a Mooring server makes it again at its next start"
-        return {"kept": False, "edited": False, "problem": problem, "credentials": []}
+        return {"kept": False, "edited": False, "problem": join_problem(None), "credentials": []}
     return cluster_info(config_map, gathering.selected.cluster.ca_pem)
 
 
 def cluster_info(config_map: Obj, known_ca_pem: bytes) -> Obj:
     """Return what is to be known of cluster-info. `known_ca_pem`: CAs by which this client verifies the server, and prints pins."""
-    problem = usable_problem(config_map)
-    known = set(map(str, pins_of(known_ca_pem))) if known_ca_pem else set()
-    if not problem and known and known.isdisjoint(published_pins(config_map)):
-        problem = "it names no CA of this kubeconfig, so a join line printed with it fails"
-    if not problem and config_map.get("immutable"):
-        problem = (
-            "it is immutable: it cannot be signed for new tokens, and no machine can join by them; delete it, and a Mooring server "
-            "makes it again at its next start"
-        )
     is_kept = PUBLISHED_CAS in annotations_of(config_map)
     return {
         "kept": is_kept,
         "edited": is_kept and is_edited(config_map),
-        "problem": problem,
+        "problem": join_problem(config_map, known_ca_pem),
         "credentials": list(credentials_in(config_map)),
     }
 

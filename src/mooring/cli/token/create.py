@@ -36,7 +36,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import other_program
 from mooring.clock import Clock
-from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, NotFoundError
+from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, MooringError, NotFoundError
 from mooring.settings.valuetypes import split_commas
 from mooring.trust.bootstraptoken.restrictions import (
     MOST_JOINS,
@@ -48,6 +48,7 @@ from mooring.trust.bootstraptoken.restrictions import (
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, generate_token, parse_token
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, TokenRecord, new_record, secret_name, to_secret
 from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.editedclusterinfo import join_problem
 from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.discovery.jws import KUBECONFIG_KEY
 from mooring.trust.discovery.pins import pins_of
@@ -203,10 +204,12 @@ def create(
     if is_k3s:
         digest = ca_hash(_served_ca(chosen), clock.now())
         lines = [format_token(digest, record.token).reveal().decode() for record in records]
+    known_ca = b""
     if print_join_command and is_k3s:
         lines = [_agent_command(chosen.selected, program, line) for line in lines]
     elif print_join_command:
-        pins = _pins(chosen)
+        known_ca = _known_ca(chosen)
+        pins = [str(pin) for pin in pins_of(known_ca)]
         lines = [_join_command(chosen.selected, record, program, pins, certificate_key) for record in records]
     if dry_run:
         limits = next((record.restrictions for record in records if record.restrictions), Restrictions())
@@ -217,6 +220,12 @@ def create(
             print_allowance(record, clock.now(), unenforced_by)
     else:
         chosen.run(lambda client: create_all(client, records, lines, clock, chosen.timeout))
+        if (
+            print_join_command
+            and not is_k3s
+            and (problem := chosen.run(lambda client: _join_problem(client, known_ca)))
+        ):
+            echo(f"Warning: machines read cluster-info of {chosen.selected.cluster.server}: {problem}", err=True)
 
 
 def _restrictions(max_joins: str, networks: Sequence[str], node_name: str) -> Restrictions:
@@ -257,11 +266,6 @@ def _refuse_flags_with_config(ctx: click.Context, token: str | None) -> None:
         raise click.UsageError(f"--config cannot be mixed with {', '.join(mixed)}: write it into the file")
 
 
-def _pins(chosen: ChosenCluster) -> list[str]:
-    """Return the pins of the CAs that verify the server."""
-    return [str(pin) for pin in pins_of(_known_ca(chosen))]
-
-
 def _known_ca(chosen: ChosenCluster) -> bytes:
     """Return the CAs that verify the server, from the kubeconfig, else from cluster-info. Raises ConfigError."""
     named = chosen.selected.cluster
@@ -274,6 +278,15 @@ def _known_ca(chosen: ChosenCluster) -> bytes:
             "machines join with --discovery-file"
         )
     return ca_pem
+
+
+async def _join_problem(client: ClusterClient, known_ca: bytes) -> str:
+    try:
+        return join_problem(await client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE), known_ca)
+    except NotFoundError:
+        return join_problem(None)
+    except MooringError:
+        return ""  # the token is created; machines may read what this user may not
 
 
 def _served_ca(chosen: ChosenCluster) -> bytes:

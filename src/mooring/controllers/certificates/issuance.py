@@ -2,7 +2,7 @@
 
 Rules kept here:
 * All checks of the table see a request. The first objection stops it, and only then are claims prepared: a request that is refused
-  leaves nothing behind.
+  leaves no claim behind.
 * A check that must record something first, such as the owner of a name, returns a preparation: actions with preconditions, applied
   before the approval. The signer plans again after them. Two requests can therefore never both have a claim of which there is one.
 * A check is idempotent by the public key of the request: the signer repeats what the approver did, and finds it done.
@@ -112,6 +112,8 @@ class Objection:
     """True for a fault that no person would overlook; otherwise the request is held for one."""
     unresolved: tuple[str, ...] = ()
     """DNS names whose addresses may remove the objection."""
+    actions: Sequence[Action] = ()
+    """What the machine itself has told beside the request, and is recorded while it waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ def held_or_denied(csr: Obj, objection: Objection, now: datetime) -> Sequence[Ac
     """Return the actions that tell the requester why the request is not approved automatically."""
     if objection.denies:
         return (Update(REQUESTS, with_condition(csr, DENIED, objection.reason, objection.message), "approval"),)
-    return (*marked_as_held(csr, objection), Requeue(held_until(csr, now)))
+    return (*objection.actions, *marked_as_held(csr, objection), Requeue(held_until(csr, now)))
 
 
 def _machine(csr: Obj) -> str:

@@ -31,7 +31,7 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.trust.discovery.clusterinfo import NAME, NAMESPACE
 from mooring.trust.discovery.errors import UnusableClusterInfoError
 from mooring.trust.discovery.jws import KUBECONFIG_KEY
-from mooring.trust.discovery.pins import PinError, pin_of
+from mooring.trust.discovery.pins import PinError, pin_of, pins_of
 from mooring.trust.discovery.trustedcluster import published_cluster, trusted_cluster
 from mooring.trust.kubeconfig.model import CLIENT_CA, Kubeconfig, KubeconfigError
 from mooring.trust.kubeconfig.text import dump_object, load, parse_kubeconfig
@@ -43,6 +43,7 @@ MAX_PINS = 32
 MAX_CREDENTIALS = 16
 """Credentials that a warning names."""
 CA_DATA = "certificate-authority-data"
+_MADE_AGAIN = "a Mooring server makes it again at its next start"
 _BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----[ \t]*(?:\r?\n|$)", re.DOTALL)
 _USER_INFO = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?[^/?#]*@")
 _FIELD = re.compile(r"\b(token|tokenFile|password|client-key-data|client-key|exec|auth-provider)[\"']?\s*:")
@@ -239,6 +240,23 @@ def usable_problem(config_map: Obj) -> str:
         trusted_cluster("", config, cluster, "")
     except UnusableClusterInfoError as error:
         return error.reason
+    return ""
+
+
+def join_problem(config_map: Obj | None, known_ca_pem: bytes = b"") -> str:
+    """Return why no machine can join by a line that is printed now; "" when one can.
+
+    `config_map`: None for one that is missing. `known_ca_pem`: CAs whose pins the line has.
+    """
+    if config_map is None:
+        return f"it is missing, and no machine can join by token; {_MADE_AGAIN}"
+    if problem := usable_problem(config_map):
+        return problem
+    known = set(map(str, pins_of(known_ca_pem))) if known_ca_pem else set()
+    if known and known.isdisjoint(published_pins(config_map)):
+        return "it names no CA of this kubeconfig, so a join line printed with it fails"
+    if config_map.get("immutable"):
+        return f"it is immutable: it cannot be signed for new tokens, and no machine can join by them; delete it, and {_MADE_AGAIN}"
     return ""
 
 

@@ -5,6 +5,8 @@ Rules kept here:
   for kubelets' serving certificates by kubeadm's way and by k3s's, and for every other signer.
 * The names of a certificate are recorded in the NodeIdentity before it is issued. They belong to the machine from then on. Of two
   machines that claim one address at the same moment, one at least finds the record of the other before the signature.
+* An address that a machine reported, and that it leaves, is recorded as left: the next machine that has it is certified for it. The
+  request that says so need not be granted: of two machines that exchange their addresses, each would wait for the other.
 * The approval of a person outweighs what is held, and nothing else. Its names are recorded, too. What an administrator granted to
   a machine counts in requests of this machine: a person may approve one that a stranger made under its name.
 * Outside of a Mooring server the source address of a request is not known. The addresses that a Node reports stand for it there.
@@ -36,8 +38,8 @@ from mooring.controllers.certificates.names.nameevidence import (
     SERVICES,
     Holders,
     Reserved,
-    certified_names,
     has_passed,
+    held_names,
     node_addresses,
     own_addresses,
 )
@@ -46,7 +48,6 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.canonicalnames import IPAddress, Name, canonical
 from mooring.pki.x509.namegate import (
     CONTROL_PLANE,
-    NameRefusal,
     NodeEvidence,
     RefusalEffect,
     Reservations,
@@ -92,10 +93,18 @@ class CertifiedNames:
             return self._of_server(issuance, api_servers)
         evidence = self._evidence(issuance, views, frozenset(api_servers))
         requested = issuance.request.alternative_names
+        identity = views[IDENTITIES].get(issuance.node_name)
+        recorded = certified_names_of(identity) if identity is not None else []
+        known = _with_left(recorded, issuance, local, evidence.reported) if _is_itself(issuance, identity) else recorded
         refusal = judge_node(requested, evidence, local)
-        if refusal is not None and (issuance.automatic or refusal.outcome is not RefusalEffect.HOLD):
-            return _objection(refusal)
-        return self._record(issuance, requested, local, views)
+        if refusal is None or (refusal.outcome is RefusalEffect.HOLD and not issuance.automatic):
+            return self._record(issuance, known, local, evidence.reported, identity)
+        left = (
+            (Update(IDENTITIES, with_spec(identity, certifiedNames=known)),) if identity and known != recorded else ()
+        )
+        return Objection(
+            refusal.reason, refusal.message, refusal.outcome is RefusalEffect.DENY, refusal.unresolved, left
+        )
 
     def _of_server(self, issuance: Issuance, api_servers: set[Name]) -> Objection | None:
         """Return an objection to a certificate of a signer that is not for nodes."""
@@ -119,7 +128,7 @@ class CertifiedNames:
             node=name,
             reservations=Reservations(api_servers=api_servers, services=lambda one: self._reserved.service(one, views)),
             reported=reported,
-            certified=certified_names(identity, now) if is_for_machine else frozenset(),
+            certified=held_names(identity, now) if is_for_machine else frozenset(),
             granted=self._granted(issuance, identity, views) if is_for_machine else frozenset(),
             serves_api=_serves_api(node, reported, views) if is_for_machine else frozenset(),
             suffixes=self.dns_suffixes,
@@ -144,14 +153,18 @@ class CertifiedNames:
         )
 
     def _record(
-        self, issuance: Issuance, requested: AlternativeNames, local: AlternativeNames, views: Views
+        self,
+        issuance: Issuance,
+        known: list[Obj],
+        local: AlternativeNames,
+        reported: frozenset[Name],
+        identity: Obj | None,
     ) -> Finding | None:
         """Return the preparation that records the names in the identity; None when they are recorded until the certificate ends.
 
-        No name is dropped before its certificate ends: another machine would get it then.
+        No name is dropped before its certificate ends: another machine, or a Service, would get it then.
         """
-        name = issuance.node_name
-        identity = views[IDENTITIES].get(name)
+        name, requested = issuance.node_name, issuance.request.alternative_names
         if identity is None and issuance.password:
             return None  # the check of the name creates the identity; the signer records the names
         end = issuance.now + ttl(issuance.csr["spec"].get("expirationSeconds"), self.signing_duration)
@@ -160,22 +173,53 @@ class CertifiedNames:
             for text in dict.fromkeys((*map(str.lower, requested.dns), *map(str, requested.ips)))
             if text not in (*local.dns, *map(str, local.ips))
         ]
-        recorded = certified_names_of(identity) if identity is not None else []
-        until = {one.get("name", ""): one.get("notAfter", "") for one in recorded}
-        if all(text in until and not has_passed(until[text], end) for text in wanted):
+        until = {one.get("name", ""): one.get("notAfter", "") for one in known if not one.get("leftAt")}
+        added: list[Obj] = []
+        if not all(text in until and not has_passed(until[text], end) for text in wanted):
+            own = {*map(str, _addresses(reported))} if _is_itself(issuance, identity) else ()
+            said = {"reportedAt": _made(issuance)}
+            added = [
+                {"name": text, "notAfter": rfc3339(end + BACKDATE)} | (said if text in own else {}) for text in wanted
+            ]
+        elif identity is None or known == certified_names_of(identity):
             return None
+        replaced = {one["name"] for one in added}
         kept = [
             one
-            for one in recorded
-            if one.get("name") not in wanted and not has_passed(one.get("notAfter"), issuance.now)
+            for one in known
+            if one.get("name") not in replaced and not has_passed(one.get("notAfter"), issuance.now)
         ]
-        added = [{"name": text, "notAfter": rfc3339(end + BACKDATE)} for text in wanted]
         names = [*kept, *added]
         if len(names) > MAX_CERTIFIED:
             return Objection(TOO_MANY_CERTIFIED, _too_many_certified(name, len(kept), len(added)))
         if identity is None:
             return Preparation((Create(IDENTITIES, new_identity(name, certifiedNames=names), must_be_new=True),))
         return Preparation((Update(IDENTITIES, with_spec(identity, certifiedNames=names)),))
+
+
+def _with_left(
+    recorded: list[Obj], issuance: Issuance, local: AlternativeNames, reported: frozenset[Name]
+) -> list[Obj]:
+    """Return the names of a machine with a mark at each reported address that it has left, as its own request says.
+
+    By k3s's way the request states all addresses. The Node of a machine that was off has former ones a moment longer.
+    """
+    here = {*issuance.request.alternative_names.ips} - {*local.ips}
+    present = here if issuance.signer_name == K3S_KUBELET_SERVING else reported
+    if not here or not here <= reported:
+        return recorded
+    made = _made(issuance)
+    return [
+        one | {"leftAt": made}
+        if (one.get("reportedAt") or made) < made and not one.get("leftAt") and canonical(one["name"]) not in present
+        else one
+        for one in recorded
+    ]
+
+
+def _made(issuance: Issuance) -> str:
+    """Return when the machine made the request: now for one that is not stored yet."""
+    return issuance.csr["metadata"].get("creationTimestamp") or rfc3339(issuance.now)
 
 
 def _too_many_certified(node: str, present: int, added: int) -> str:
@@ -215,12 +259,16 @@ def _is_for_machine(issuance: Issuance, identity: Obj | None, node: Obj | None) 
     spec = spec_of(identity) if identity is not None else {}
     recorded = spec.get("nodePasswordUID", "")
     is_free = node is None and not recorded and (not spec.get("keys") or was_deleted(identity, node))
-    return is_free or bool(recorded and recorded == issuance.password)
+    return is_free or _is_itself(issuance, identity)
+
+
+def _is_itself(issuance: Issuance, identity: Obj | None) -> bool:
+    """Return true when the machine that has the name makes the request: it proves its key, or its node password."""
+    if issuance.username == NODE_PREFIX + issuance.node_name:
+        return True
+    recorded = spec_of(identity).get("nodePasswordUID", "") if identity is not None else ""
+    return bool(recorded and recorded == issuance.password)
 
 
 def _addresses(names: Iterable[Name]) -> frozenset[IPAddress]:
     return frozenset(one for one in names if not isinstance(one, str))
-
-
-def _objection(refusal: NameRefusal) -> Objection:
-    return Objection(refusal.reason, refusal.message, refusal.outcome is RefusalEffect.DENY, refusal.unresolved)

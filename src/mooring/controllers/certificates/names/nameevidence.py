@@ -4,6 +4,7 @@ Rules kept here:
 * A Node has its own name, and reports the names and addresses of its `status.addresses`.
 * An identity has its own name, and those of its unexpired certificates (`spec.certifiedNames`), whatever its Node reports: a Node
   reports nothing while it registers, and never a name that a person approved. Others may have them once the membership has ended.
+  Another machine may have an address that the identity has left. No Service may: its clients would take the first machine for it.
 * API servers have the names of their serving certificates. Each server publishes its own in a ConfigMap of kube-system, and those
   count until the certificate expires, because its key exists until then. Names of a replaced certificate stay in the record.
 * What is derived from a view is kept until the view changes.
@@ -129,6 +130,20 @@ class _Index:
             self._by_name.setdefault(name, set()).add(key)
 
 
+def certified_names(identity: Obj | None, now: datetime) -> frozenset[Name]:
+    """Return the names and addresses for which an identity has unexpired certificates."""
+    listed = certified_names_of(identity) if identity is not None else ()
+    return frozenset(
+        canonical(one["name"]) for one in listed if one.get("name") and not has_passed(one.get("notAfter"), now)
+    )
+
+
+def held_names(identity: Obj | None, now: datetime) -> frozenset[Name]:
+    """Return those of `certified_names` that the identity has not left."""
+    listed = certified_names_of(identity) if identity is not None else ()
+    return certified_names(identity, now) - {canonical(one.get("name", "")) for one in listed if one.get("leftAt")}
+
+
 class Holders:
     """Nodes by name and address."""
 
@@ -150,12 +165,19 @@ class Holders:
 
     def certified(self, name: Name, views: Views, now: datetime) -> frozenset[str]:
         """Return the nodes that have a name, or are certified for a name or an address, and whose membership has not ended."""
-        return self._members_having(name, "", views, now)
+        return self._members_having(name, "", views, now, certified_names)
 
-    def _members_having(self, name: Name, node: str, views: Views, now: datetime) -> frozenset[str]:
+    def _members_having(
+        self,
+        name: Name,
+        node: str,
+        views: Views,
+        now: datetime,
+        names_of: Callable[[Obj | None, datetime], frozenset[Name]] = held_names,
+    ) -> frozenset[str]:
         """Return the other identities that have a name, and whose membership has not ended."""
         certified = {other for _, other in self._certified.having(name, views)} - {node}
-        return frozenset(other for other in certified if _has_as_member(name, other, views, now))
+        return frozenset(other for other in certified if _has_as_member(name, other, views, now, names_of))
 
 
 class Reserved:
@@ -202,14 +224,6 @@ def is_loopback(name: Name) -> bool:
     return name == "localhost" if isinstance(name, str) else name.is_loopback
 
 
-def certified_names(identity: Obj | None, now: datetime) -> frozenset[Name]:
-    """Return the names and addresses for which an identity has unexpired certificates."""
-    listed = certified_names_of(identity) if identity is not None else ()
-    return frozenset(
-        canonical(one["name"]) for one in listed if one.get("name") and not has_passed(one.get("notAfter"), now)
-    )
-
-
 def has_passed(text: str | None, now: datetime) -> bool:
     """Return true for a time before `now`; a text that is not a time never passes."""
     try:
@@ -225,12 +239,14 @@ def own_addresses(views: Views) -> Iterator[Name]:
         yield from (canonical(one["ip"]) for one in subset.get("addresses") or () if one.get("ip"))
 
 
-def _has_as_member(name: Name, node: str, views: Views, now: datetime) -> bool:
+def _has_as_member(
+    name: Name, node: str, views: Views, now: datetime, names_of: Callable[[Obj | None, datetime], frozenset[Name]]
+) -> bool:
     """Return true unless the membership or the certificate has ended. What cannot be read has not ended."""
     if views[IDENTITIES].problem(node) or views[NODES].problem(node):
         return True
     identity = views[IDENTITIES].get(node)
-    return not has_ended(identity, views[NODES].get(node)) and (name == node or name in certified_names(identity, now))
+    return not has_ended(identity, views[NODES].get(node)) and (name == node or name in names_of(identity, now))
 
 
 def _names_of_identity(identity: Obj) -> frozenset[Name]:
