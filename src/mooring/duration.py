@@ -80,7 +80,8 @@ def _parse(text: str, units: Mapping[str, int]) -> timedelta:
         if total > _LONGEST:
             raise ValueError(invalid)
         rest = rest[found.end() :]
-    return sign * timedelta(microseconds=total // _MICRO)
+    shortest = 1 if total else 0  # 1ns is not 0, which means for ever, or none, in many settings
+    return sign * timedelta(microseconds=max(total // _MICRO, shortest))
 
 
 def format_duration(duration: timedelta) -> str:

@@ -324,6 +324,7 @@ def kubeconfig(file: str) -> str:
         pytest.param(
             "a.conf", kubeconfig("gone.pem"), "gone.pem cannot be read: no such file", id="a file that is gone"
         ),
+        pytest.param("a.conf", "", "a.conf is empty", id="a kubeconfig that a full disk left empty"),
         pytest.param("a.conf", kubeconfig("/dev/stdin"), "/dev/stdin is not a regular file", id="standard input"),
         pytest.param("a.conf", kubeconfig("/dev/fd/0"), "/dev/fd/0 is not a regular file", id="a descriptor"),
     ],

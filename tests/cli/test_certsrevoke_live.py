@@ -18,7 +18,7 @@ from mooring.clock import rfc3339
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
 from mooring.pki.x509.bundles import certificates, certificates_among
 from tests.support.commandline import CommandLine, mooring
-from tests.support.liveserver import LiveServer, live_server
+from tests.support.liveserver import LiveServer, live_server, start_server
 from tests.support.polling import eventually
 from tests.support.testca import ThrowawayCA
 
@@ -340,6 +340,33 @@ def test_the_callers_own_certificate_is_refused_without_force(live_server: LiveS
     outcome = certs("certs", "revoke", "--serial", f"{leaf.serial_number:x}")
     assert outcome.code == 1
     assert "--force" in outcome.err
+
+
+def test_what_a_list_of_certificates_prints_is_known_to_the_others(
+    certs: CommandLine, mooring: CommandLine, tmp_path: Path
+) -> None:
+    """Those in the files of a server are in no object."""
+    server = start_server(tmp_path / "data")
+    cluster = ("--kubeconfig", str(server.kubeconfig))
+    try:
+        names = mooring.done("certs", "list", "-o", "name", *cluster).split()
+        assert [mooring("certs", "show", name, *cluster).code for name in names] == [0] * len(names)
+        (spare,) = certificates(load(str(server.data_dir / "super-admin.conf")).user.certificate_pem)
+        printed = f"serial={spare.serial_number:X}"
+        assert mooring.done("certs", "revoke", "--serial", printed, *cluster).endswith(" revoked\n")
+        listed = json.loads(mooring.done("certs", "list", "-o", "json", *cluster))["items"]
+        ((place, state),) = {
+            (one["place"], one["state"]) for one in listed if one["serialNumber"] == f"{spare.serial_number:x}"
+        }
+        assert place.endswith("/super-admin.conf")
+        assert state == "revoked"
+        (serving,) = certificates((server.data_dir / "pki/apiserver.crt").read_bytes())
+        refused = mooring("certs", "revoke", "--serial", f"{serving.serial_number:x}", *cluster)
+        assert (refused.code, refused.out) == (1, "")
+        assert "the denylist is read for client certificates only" in refused.err
+        assert mooring("certs", "revoke", "--serial", fresh_serial(), *cluster).code == 1
+    finally:
+        server.stop()
 
 
 def test_show_of_something_unknown(certs: CommandLine) -> None:

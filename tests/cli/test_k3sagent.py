@@ -315,7 +315,7 @@ def test_an_error_about_the_token_says_why_it_is_missing(
     mooring: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     root, closed = ("--root", str(tmp_path)), f"https://127.0.0.1:{free_port()}"
-    assert "; the value of --token is empty" in mooring("agent", "--server", closed, "--token", "", *root).err
+    assert "; the value after --token is empty" in mooring("agent", "--server", closed, "--token", "", *root).err
     kubeconfig = tmp_path / "etc" / "kubernetes" / "kubelet.conf"
     kubeconfig.parent.mkdir(parents=True)
     kubeconfig.touch()

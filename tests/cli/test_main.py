@@ -63,22 +63,21 @@ BAD_INPUT = {
     ),
     "an empty duration": (
         ["token", "create", "--ttl="],
-        "Invalid value for '--ttl': it is empty; write a duration like 7d, 24h, 1h30m or 90s; the value of --ttl is empty",
+        "Invalid value for '--ttl': it is empty; write a duration like 7d, 24h, 1h30m or 90s; the value after --ttl is empty",
     ),
     "an empty token of a join": (
         ["join", "h:1", "--token", "", "--discovery-token-ca-cert-hash", PIN],
         "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file; "
-        "the value of --token is empty",
+        "the value after --token is empty",
     ),
     "an empty pin and an empty address": (
         ["join", "", "--token", TOKEN, "--discovery-token-ca-cert-hash="],
         "--token: discovery by token needs the address of an API server, host or host:port; an argument is empty; "
-        "the value of --discovery-token-ca-cert-hash is empty",
+        "the value after --discovery-token-ca-cert-hash is empty",
     ),
     "an empty token to delete": (
         ["token", "delete", ""],
-        "not a bootstrap token id (6 characters of a-z and 0-9) and not a whole token (id, dot, 16 characters); "
-        "an argument is empty",
+        "Invalid value for 'TOKEN...': it is empty; give a name; an argument is empty",
     ),
     "a certificate key without a join command, before anything is created": (
         ["token", "create", "--certificate-key", "0" * 64],
@@ -230,7 +229,23 @@ MEANINGLESS = {
     ),
     "an empty data directory": (
         ["up", "--token", "", "--data-dir", ""],
-        "data-dir: the directory is not named; leave the flag out for the default; the value of --data-dir is empty",
+        "data-dir: the directory is not named; leave the flag out for the default; the value after --data-dir is empty",
+    ),
+    **{
+        f"an empty name for {' '.join(command)}": (
+            [*command, ""],
+            f"Invalid value for '{name}': it is empty; give a name; ",
+        )
+        for command, name in (
+            (("node", "revoke", "--dry-run"), "NAME"),
+            (("node", "delete"), "NAME..."),
+            (("csr", "approve"), "[NAME]..."),
+            (("machine", "remove"), "NAME..."),
+        )
+    },
+    "a snapshot to standard output": (
+        ["snapshot", "save", "-"],
+        "a snapshot is not written to standard output: name a",
     ),
     "an empty bootstrap token": (
         ["token", "create", ""],
@@ -242,34 +257,34 @@ MEANINGLESS = {
             f"Invalid value for {_NAMED.get(flag, repr(flag))}: give a value, or leave the flag out{told}",
         )
         for command, flag, value, told in (  # no limit, where one was meant
-            (("token", "create"), "--max-joins", "", "; the value of --max-joins is empty"),
-            (("token", "create"), "--node-name", "", "; the value of --node-name is empty"),
-            (("token", "create"), "--allow-cidr", "", "; the value of --allow-cidr is empty"),
-            (("token", "create"), "--config", "", "; the value of --config is empty"),
-            (("csr", "approve", "one"), "--fingerprint", "", "; the value of --fingerprint is empty"),
-            (("csr", "approve", "--all-pending"), "--signer", "", "; the value of --signer is empty"),
-            (("csr", "deny", "--all-pending"), "--selector", "", "; the value of --selector is empty"),
-            (("csr", "deny", "--all-pending"), "--field-selector", "", "; the value of --field-selector is empty"),
-            (("machine", "authorize", "one"), "--key-fingerprint", "", "; the value of --key-fingerprint is empty"),
-            (("machine", "authorize", "one"), "--node-name", "", "; the value of --node-name is empty"),
+            (("token", "create"), "--max-joins", "", "; the value after --max-joins is empty"),
+            (("token", "create"), "--node-name", "", "; the value after --node-name is empty"),
+            (("token", "create"), "--allow-cidr", "", "; the value after --allow-cidr is empty"),
+            (("token", "create"), "--config", "", "; the value after --config is empty"),
+            (("csr", "approve", "one"), "--fingerprint", "", "; the value after --fingerprint is empty"),
+            (("csr", "approve", "--all-pending"), "--signer", "", "; the value after --signer is empty"),
+            (("csr", "deny", "--all-pending"), "--selector", "", "; the value after --selector is empty"),
+            (("csr", "deny", "--all-pending"), "--field-selector", "", "; the value after --field-selector is empty"),
+            (("machine", "authorize", "one"), "--key-fingerprint", "", "; the value after --key-fingerprint is empty"),
+            (("machine", "authorize", "one"), "--node-name", "", "; the value after --node-name is empty"),
             (("machine", "authorize", "one"), "--allow-cidr", " , ", " (see"),
-            (("kubeconfig", "user", "one"), "--out", "", "; the value of --out is empty"),
-            (("serviceaccount", "token", "one"), "--audience", "", "; the value of --audience is empty"),
+            (("kubeconfig", "user", "one"), "--out", "", "; the value after --out is empty"),
+            (("serviceaccount", "token", "one"), "--audience", "", "; the value after --audience is empty"),
             (
                 ("serviceaccount", "token", "one"),
                 "--bound-object-uid",
                 "",
-                "; the value of --bound-object-uid is empty",
+                "; the value after --bound-object-uid is empty",
             ),
         )
     },
     "an empty data directory whose CAs are shown": (
         ["ca", "show", "--data-dir="],
-        "data-dir: the directory is not named; leave the flag out for the default; the value of --data-dir is empty",
+        "data-dir: the directory is not named; leave the flag out for the default; the value after --data-dir is empty",
     ),
     "an empty data directory of an administrator": (
         ["token", "list", "--data-dir", ""],
-        "--data-dir: the directory is not named; leave the flag out for the default; the value of --data-dir is empty",
+        "--data-dir: the directory is not named; leave the flag out for the default; the value after --data-dir is empty",
     ),
     "a storage nobody knows": (["up", "--storage", "redis:x"], "storage: the URL must start with one of "),
 }
@@ -282,7 +297,7 @@ REFUSED = {
     ),
     "a kubeconfig that is not there, and an empty context": (
         ["token", "list", "--kubeconfig", "/nowhere/admin.conf", "--context", ""],
-        "/nowhere/admin.conf cannot be read: no such file or directory; check the path; the value of --context is empty",
+        "/nowhere/admin.conf cannot be read: no such file or directory; check the path; the value after --context is empty",
     ),
 }
 

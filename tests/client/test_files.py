@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mooring.client import files
-from mooring.client.files import make_directory, memory_file, read_limited, write_atomic
+from mooring.client.files import check_writable, make_directory, memory_file, read_limited, write_atomic
 from mooring.client.http.tls import present
 from mooring.errors import ConfigError
 from mooring.secret import Secret
@@ -125,6 +125,12 @@ def test_an_interrupted_write_leaves_no_litter(tmp_path: Path, monkeypatch: pyte
             lambda root: write_atomic(root / "no" / "a", b""), "check the path", id="writing into no directory"
         ),
         pytest.param(lambda root: write_atomic(root / "d", b""), "name a file", id="writing over a directory"),
+        pytest.param(lambda root: write_atomic(root / "p", b""), "it is a device, a pipe or", id="writing over a pipe"),
+        pytest.param(
+            lambda root: write_atomic(root / "l", b""), "it is a device, a pipe or", id="writing over its link"
+        ),
+        pytest.param(lambda root: check_writable(Path("/dev/null")), "it is a device, a pipe", id="a device"),
+        pytest.param(lambda root: check_writable(Path("/dev/stdout")), "it is a device, a pipe", id="an open file"),
         pytest.param(lambda root: read_limited(root / "no"), "check the path", id="reading what is not there"),
         pytest.param(lambda root: read_limited(root / "d"), "name a file", id="reading a directory"),
         pytest.param(lambda root: read_limited(root / "f", 2), "larger than 2 bytes", id="reading too much"),
@@ -144,8 +150,11 @@ def test_an_interrupted_write_leaves_no_litter(tmp_path: Path, monkeypatch: pyte
 def test_what_cannot_be_done_is_told_with_the_path(tmp_path: Path, act: Callable[[Path], object], message: str) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "f").write_bytes(b"abc")
+    os.mkfifo(tmp_path / "p")
+    (tmp_path / "l").symlink_to("p")
     with pytest.raises(ConfigError, match=message):
         act(tmp_path)
+    assert (tmp_path / "p").is_fifo()
 
 
 @pytest.mark.parametrize(

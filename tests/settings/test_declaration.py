@@ -124,6 +124,7 @@ def test_a_value_of_the_configuration_file_is_read(kind: ValueType[Any], value: 
         (NUMBER, False, "give a number"),
         (DURATION, 5, "a duration needs a unit: give 5s, 10m or 1h30m"),
         (DURATION, "5", "a duration needs a unit: give 5s, 10m or 1h30m"),
+        (DURATION, "-1h", "give a duration, such as 5s, 10m or 1h30m"),
         (DURATION, "soon", "give a duration, such as 5s, 10m or 1h30m"),
         (DURATION, False, "give a duration, such as 5s, 10m or 1h30m"),
         (TEXTS, 5, "give a text or a list of texts"),

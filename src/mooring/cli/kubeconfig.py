@@ -76,7 +76,7 @@ _NOT_NAME = re.compile(r"[^a-z0-9-]+")
     default="",
     callback=not_empty,
     metavar="FILE",
-    help="File to write, readable by you alone. [default: standard output]",
+    help="File to write, readable by you alone; - is standard output. [default: -]",
 )
 @changing_options
 def user(
@@ -96,6 +96,8 @@ def user(
         raise click.UsageError("NAME must not be empty")
     if expiration is not None and expiration < MIN_EXPIRATION:
         raise click.UsageError(f"--expiration must be at least {format_duration(MIN_EXPIRATION)}")
+    if out == "-":
+        out = ""
     if out and os.path.lexists(out):
         raise ConfigError(f"{out} exists already; remove it, or choose another name")
     clock = chosen.clock

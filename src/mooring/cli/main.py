@@ -164,9 +164,9 @@ def _empty_values(arguments: Sequence[str]) -> str:
         if before in has_meaning and not word:
             continue
         if not word:
-            names.append(f"the value of {before}" if _FLAG.fullmatch(before) else "an argument")
+            names.append(f"the value after {before}" if _FLAG.fullmatch(before) else "an argument")
         elif (match := _FLAG_WITHOUT_VALUE.fullmatch(word)) and match[1] not in has_meaning:
-            names.append(f"the value of {match[1]}")
+            names.append(f"the value after {match[1]}")
     return "".join(f"; {name} is empty" for name in dict.fromkeys(names))
 
 

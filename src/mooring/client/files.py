@@ -53,8 +53,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise ConfigError unless a file can take the place of `path`. Its directory exists, and `path` is left as it is."""
-    if path.is_dir():
-        raise ConfigError(f"{path} cannot be written: it is a directory; name a file")
+    _refuse_other_than_file(path)
     try:
         _refuse_open_directory(path.parent)
         temporary, descriptor = _create_temporary(path, 0o600)
@@ -70,6 +69,7 @@ def atomic_file(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
 
     Its descriptor can be read, too. Raises ConfigError when the file cannot be written.
     """
+    _refuse_other_than_file(path)
     try:
         _refuse_open_directory(path.parent)
         _remove_abandoned(path.parent)
@@ -87,6 +87,16 @@ def atomic_file(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
         sync_directory(path.parent)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {os_reason(error)}") from error
+
+
+def _refuse_other_than_file(path: Path) -> None:
+    """Raise ConfigError for a directory, and for a device, pipe or socket: a file would take its place for every program."""
+    with suppress(OSError):  # one that does not exist; another reason is found by the write
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise ConfigError(f"{path} cannot be written: it is a directory; name a file")
+        if not stat.S_ISREG(mode) or path.parent.resolve() == Path("/dev"):  # a link there leads to an open file
+            raise ConfigError(f"{path} cannot be written: it is a device, a pipe or a socket; name a file")
 
 
 def _create_temporary(path: Path, mode: int) -> tuple[Path, int]:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -82,12 +83,12 @@ def _number_from_file(value: Any) -> Any:
 
 
 def duration_from_file(value: Any) -> timedelta:
-    """Return the duration of a text; a bare 0 is accepted, too. Raises ValueError."""
-    try:
-        if isinstance(value, str) or (_is_number(value) and value == 0):
-            return parse_long_duration(str(value))
-    except ValueError:
-        pass
+    """Return the duration of a text, which is not negative; a bare 0 is accepted, too. Raises ValueError."""
+    if isinstance(value, str) or (_is_number(value) and value == 0):
+        with suppress(ValueError):
+            found = parse_long_duration(str(value))
+            if found >= timedelta():
+                return found
     if _is_number(value) or (isinstance(value, str) and value.isdecimal()):
         raise ValueError("a duration needs a unit: give 5s, 10m or 1h30m")
     raise ValueError("give a duration, such as 5s, 10m or 1h30m")

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from mooring.cli.certs.inventory import (
     Inventory,
     KnownCertificate,
 )
+from mooring.cli.serverreport import ServerReport
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
@@ -118,10 +119,9 @@ async def fetch(client: ClusterClient, selected: Selected, now: datetime) -> tup
         unreadable.append(f"certificates of machines: {fetched}")
         fetched = Inventory(identities=(), entries=(), is_lineage_read=False)
     known = fetched
-    found = [*known.certificates(now), *known.recorded(now)]
+    found = known_certificates(known, reports, now)
     for one in reports:
         if one.report is not None:
-            found += of_server(one.report, now)
             unreadable += [
                 f"{file['description']} of {one.report.get('server', one.address)}: {file['problem']}"
                 for file in one.report.get("unreadable") or ()
@@ -142,6 +142,23 @@ async def _inventory(client: ClusterClient) -> Inventory | ForbiddenError:
         return await inventory.fetch(client)
     except ForbiddenError as error:
         return error
+
+
+def known_certificates(known: Inventory, reports: Iterable[ServerReport], now: datetime) -> list[KnownCertificate]:
+    """Return the certificates that the cluster knows, and those that servers report."""
+    recorded = [*known.certificates(now), *known.recorded(now)]
+    served = [one for report in reports if report.report is not None for one in of_server(report.report, now)]
+    shown = {one.serial_number for one in served if one.kind != CA}
+    revoked = {one.serial_number: one for one in recorded if not one.name and one.serial_number in shown}
+    return [
+        *(one for one in recorded if revoked.get(one.serial_number) is not one),
+        *(
+            replace(one, state=entry.state, revoked_by=entry.revoked_by, reason=entry.reason)
+            if (entry := revoked.get(one.serial_number))
+            else one
+            for one in served
+        ),
+    ]
 
 
 def of_server(reported: dict[str, Any], now: datetime) -> Iterator[KnownCertificate]:
@@ -210,7 +227,10 @@ def _of_kubeconfig(data: bytes, directory: str) -> Sequence[Certificate]:
 
 def _of_file(path: Path, read: Callable[[bytes], Sequence[Certificate]], now: datetime) -> Iterator[KnownCertificate]:
     try:
-        found = read(read_limited(path))
+        data = read_limited(path)
+        if path.suffix == ".conf" and not data.strip():  # as a full disk leaves a file: it names no certificate
+            raise ConfigError(f"{path} is empty")
+        found = read(data)
     except (PkiError, KubeconfigError) as error:
         raise ConfigError(f"{path}: {error}") from None
     for one in found:

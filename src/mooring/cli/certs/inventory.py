@@ -465,8 +465,8 @@ async def unenforced(client: ClusterClient) -> str:
 
 
 def normalized(text: str) -> str:
-    """Return a serial number as objects have it: hex digits in lower case, without 0x, colons and leading zeros."""
-    return text.strip().lower().removeprefix("0x").replace(":", "").lstrip("0")
+    """Return a serial number as objects have it: hex digits in lower case, without serial=, 0x, colons and leading zeros."""
+    return text.strip().lower().removeprefix("serial=").removeprefix("0x").replace(":", "").lstrip("0")
 
 
 def parse_serial_number(text: str) -> str:

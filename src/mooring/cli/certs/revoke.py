@@ -36,8 +36,9 @@ from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.authn.clientcas.bundles import NAME as CLIENT_CAS
 from mooring.authn.clientcas.bundles import NAMESPACE as CLIENT_CAS_NAMESPACE
-from mooring.cli import cluster
+from mooring.cli import cluster, serverreport
 from mooring.cli.certs import inventory
+from mooring.cli.certs.ending import of_server
 from mooring.cli.certs.inventory import PLURAL, PUBLISHED_CLIENT_CAS, QUALIFIED, parse_serial_number, published_cas
 from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.options.client import SHOWN, output_option
@@ -185,6 +186,8 @@ def revoke(
             await refuse_unenforced(client)
             await refuse_own(chosen.selected, subject, chosen.clock)
         problem = "" if leaf is not None else await unknown(client, subject)
+        if problem and await _is_of_server(chosen.selected, subject, chosen.clock):
+            problem = ""
         if problem and not force:
             raise ConfigError(f"{problem}. See mooring certs list; to revoke it all the same, add --force")
         return replace(await write(client, revocation, chosen.clock), unknown=problem)
@@ -274,6 +277,25 @@ async def unknown(client: ClusterClient, subject: dict[str, str]) -> str:
     if near:
         problem += f"; near are {', '.join(near)}"
     return problem
+
+
+async def _is_of_server(selected: Selected, subject: dict[str, str], clock: Clock) -> bool:
+    """Return true for the serial number of a client certificate that a server has, such as that of its admin.conf.
+
+    Raises ConfigError for that of a serving certificate.
+    """
+    if "serialNumber" not in subject:
+        return False
+    for report in await serverreport.fetch(selected, clock):
+        for one in of_server(report.report, clock.now()) if report.report is not None else ():
+            if one.serial_number == subject["serialNumber"]:
+                if not one.description.startswith("client certificate"):
+                    raise ConfigError(
+                        f"this is the {one.description} of {one.place}: the denylist is read for client certificates only; replace "
+                        "it, and the CA if its key was stolen"
+                    )
+                return True
+    return False
 
 
 async def _readable(client: ClusterClient, plural: str) -> Sequence[Obj] | None:

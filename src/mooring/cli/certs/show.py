@@ -21,14 +21,17 @@ from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificaterevocation import key_entry, node_entry, serial_entry
 from mooring.apimachinery.schema import Obj
 from mooring.authn.x509 import reasons
+from mooring.cli import serverreport
 from mooring.cli.auth.explain import request_explanation
 from mooring.cli.certs import inventory
+from mooring.cli.certs.ending import known_certificates
 from mooring.cli.certs.inventory import ENDED, EXPIRED, REJECTED, REVOKED, VALID, Inventory, Judged, judge, normalized
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.flags import NODE, REVOCATION
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
+from mooring.cli.serverreport import ServerReport
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError
@@ -62,6 +65,8 @@ _LABELS = {
     "issuer": "Issuer",
     "node": "Node",
     "user": "User",
+    "description": "Description",
+    "place": "Place",
     "kind": "Kind",
     "serialNumber": "Serial number",
     "publicKey": "Public key",
@@ -90,15 +95,17 @@ def show(which: str, output: str, chosen: ChosenCluster) -> None:
     if not chain:
         which = NODE.named(which) or REVOCATION.named(which) or which
 
-    async def fetch(client: ClusterClient) -> tuple[Inventory, Judged | None]:
+    async def fetch(client: ClusterClient) -> tuple[Inventory, Sequence[ServerReport], Judged | None]:
         known = await chosen.retry(lambda: inventory.fetch(client))
-        return known, await _verdict(client, chain) if chain else None
+        if chain:
+            return known, (), await _verdict(client, chain)
+        return known, await serverreport.fetch(chosen.selected, client.clock), None
 
-    known, judged = chosen.run(fetch)
+    known, reports, judged = chosen.run(fetch)
     if known.warning:
         echo(f"warning: {known.warning}", err=True)
     now = chosen.clock.now()
-    document = of_file(which, chain[0], known, judged, now) if chain else of_name(which, known, now)
+    document = of_file(which, chain[0], known, judged, now) if chain else of_name(which, known, reports, now)
     _print(document, output)
 
 
@@ -178,12 +185,12 @@ def _recorded(entry: Obj, number: str) -> bool:
     return number in (spec_of(entry).get("knownSerialNumbers") or ())
 
 
-def of_name(name: str, known: Inventory, now: datetime) -> dict[str, Any]:
+def of_name(name: str, known: Inventory, reports: Iterable[ServerReport], now: datetime) -> dict[str, Any]:
     """Return what is known under a serial number, the name of a node or that of an entry. Raises ConfigError for nothing."""
     number = normalized(name)
     found = [
         one
-        for one in (*known.certificates(now), *known.recorded(now))
+        for one in known_certificates(known, reports, now)
         if one.node == name or one.serial_number == number or one.revoked_by == name
     ]
     named = {name, node_entry(name), *(one.revoked_by for one in found)}
@@ -210,5 +217,5 @@ def _print(document: dict[str, Any], form: str) -> None:
         if index:
             echo()
         for key, label in _LABELS.items():
-            if key in block:
+            if block.get(key) is not None:
                 echo(f"{label + ':':<16}{block[key]}")

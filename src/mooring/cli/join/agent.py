@@ -106,7 +106,7 @@ def _explained_token(given: Given) -> Iterator[None]:
             raise
         reasons = [error.reason]
         if "token" in given.flags and not given.values["token"]:
-            reasons.append("the value of --token is empty")
+            reasons.append("the value after --token is empty")
         kubeconfig = NodeState(Path(given.values["root"])).kubeconfig
         if (variable := given.variables.get("server")) and kubeconfig.exists():
             reasons.append(

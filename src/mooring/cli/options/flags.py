@@ -131,6 +131,8 @@ class ObjectName(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value)
+        if not text.strip() and isinstance(param, click.Argument):
+            self.fail("it is empty; give a name", param, ctx)
         name = self.named(text)
         if name is not None:
             return name

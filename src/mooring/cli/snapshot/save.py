@@ -30,6 +30,8 @@ def save(file: str, output: str, snapshot_compress: bool, **values: Any) -> None
     Without FILE the snapshot is put into --snapshot-dir, under a name with the time. The keys in the data directory are not part of
     it: back up the directory pki as well.
     """
+    if file == "-":
+        raise click.UsageError("a snapshot is not written to standard output: name a file")
     clock = SystemClock()
     settings = storage_settings(values)
     directory = snapshot_directory(values)

@@ -113,7 +113,7 @@ class Objection:
     unresolved: tuple[str, ...] = ()
     """DNS names whose addresses may remove the objection."""
     actions: Sequence[Action] = ()
-    """What the machine itself has told beside the request, and is recorded while it waits."""
+    """Records of what the machine itself has told by the request, made while it waits."""
 
 
 @dataclass(frozen=True, slots=True)
