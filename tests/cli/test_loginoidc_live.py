@@ -151,7 +151,7 @@ def test_a_browser_on_this_machine_logs_in(jane: Workstation, program: Program, 
             "End this with Ctrl-C if the login has failed.\n"
         )
         with opener.open(back, timeout=20) as page:
-            assert b"You are logged in." in page.read()
+            assert b"it says whether you are logged in." in page.read()
         rest = login.stderr.read()
         assert login.wait(30) == 0, rest
     finally:

@@ -13,7 +13,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait
+from mooring.trust.httpexchange import (
+    NOT_HTTP,
+    TIMEOUT,
+    TOO_LONG,
+    UNREACHABLE,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    Reply,
+    Wait,
+)
 from mooring.trust.oidc.client import (
     Client,
     GrantEndedError,
@@ -677,7 +687,6 @@ DEX = b'{"error": "invalid_request", "error_description": "Refresh token expired
         pytest.param(400, b"", "status 400", id="400 without a word"),
         pytest.param(404, b"<html>", "status 404", id="404 with a page"),
         pytest.param(302, b"", "status 302", id="a redirect to a page"),
-        pytest.param(500, b'{"error": "invalid_grant"}', "invalid_grant", id="the word, with a status of a fault"),
         pytest.param(200, b'{"error": "bad_refresh_token"}', "bad_refresh_token", id="an error with 200, as of GitHub"),
         pytest.param(200, b"<html>", "refreshing the log-in: the provider's answer is not a JSON object", id="a page"),
     ],
@@ -690,11 +699,42 @@ def test_a_refresh_that_fails_for_good_needs_a_person(status: int, body: bytes, 
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
-@pytest.mark.parametrize("body", [b"", b"<html>", b'{"error": "server_error"}', b'{"error": "slow_down"}'], ids=repr)
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b'{"error": "server_error"}', b'{"error": "invalid_grant"}'], ids=repr
+)
 def test_a_refresh_that_may_succeed_later_keeps_the_grant(status: int, body: bytes) -> None:
     with pytest.raises(OAuthError, match=r"is not refreshed: .*; the login is kept, try again later$") as raised:
         refresh_answered(status, body)
     assert not isinstance(raised.value, GrantEndedError)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "ends"),
+    [
+        pytest.param(400, TOO_LONG, True, id="a refusal of any length"),
+        pytest.param(403, NOT_HTTP, True, id="a refusal that is compressed"),
+        pytest.param(400, UNREACHABLE, True, id="a refusal that is cut off"),
+        pytest.param(302, TIMEOUT, True, id="a redirect whose page drips"),
+        pytest.param(200, TOO_LONG, True, id="200 of any length"),
+        pytest.param(200, NOT_HTTP, True, id="200 that is compressed"),
+        pytest.param(200, UNREACHABLE, False, id="200 that is cut off"),
+        pytest.param(200, TIMEOUT, False, id="200 that drips"),
+        pytest.param(429, TOO_LONG, False, id="429 of any length"),
+        pytest.param(500, NOT_HTTP, False, id="500 that is compressed"),
+        pytest.param(0, NOT_HTTP, False, id="no head of a response"),
+    ],
+)
+def test_a_refresh_whose_body_cannot_be_read_goes_by_its_status(status: int, kind: str, ends: bool) -> None:
+    exchange = refresh_grant(CLIENT, ProviderEndpoints(f"{ISSUER}/token"), Secret("first"))
+    next(exchange)
+    with pytest.raises(OAuthError) as raised:
+        exchange.send(HttpFailure(kind, "the answer is longer than 1048576 bytes", status=status))
+    if ends:
+        assert isinstance(raised.value, GrantEndedError)
+        assert raised.value.reason == f"status {status}: the answer is longer than 1048576 bytes"
+    else:
+        assert not isinstance(raised.value, GrantEndedError)
+        assert str(raised.value).endswith("; the login is kept, try again later")
 
 
 def test_a_new_refresh_token_beside_no_id_token_is_not_lost() -> None:

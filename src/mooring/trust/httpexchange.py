@@ -102,6 +102,7 @@ class HttpFailure:
 
     `hint` says what may help, and is often empty. `elapsed` is in seconds. `broken`: the connection was established and ended
     before the response did, so that sending the request again may help. `unsent`: no server can have received the request.
+    `status` is that of the response whose body cannot be read; 0 when no head of a response arrived.
     """
 
     kind: str
@@ -110,6 +111,7 @@ class HttpFailure:
     elapsed: float = field(default=0.0, compare=False)
     broken: bool = False
     unsent: bool = False
+    status: int = 0
 
     @property
     def text(self) -> str:

@@ -62,12 +62,13 @@ async def send_over(
     def sent() -> None:
         limit.reschedule(min(end, now() + awaited))
 
-    way = Way(sent)
+    way, status = Way(sent), 0
     try:
         async with (
             asyncio.timeout_at(end) as limit,
             connection.stream(request, silence, way) as stream,
         ):
+            status = stream.status
             if body_seconds is None:
                 body = await stream.read(request.max_bytes)
             else:
@@ -76,11 +77,13 @@ async def send_over(
             headers = {name.lower(): value for name, value in stream.headers.items()}
     except transport_errors() as error:
         failure = await way.explain(error, clock.now(), min(awaited, request.within))
-        return replace(failure, elapsed=clock.monotonic() - started)
+        return replace(failure, elapsed=clock.monotonic() - started, status=status)
     elapsed = clock.monotonic() - started
     if len(body) > request.max_bytes:
-        return HttpFailure(TOO_LONG, f"the answer is longer than {request.max_bytes} bytes", elapsed=elapsed)
-    return HttpResponse(stream.status, body, headers, elapsed)
+        return HttpFailure(
+            TOO_LONG, f"the answer is longer than {request.max_bytes} bytes", elapsed=elapsed, status=status
+        )
+    return HttpResponse(status, body, headers, elapsed)
 
 
 async def read_steadily(stream: ResponseStream, limit: int, seconds: float) -> bytes:

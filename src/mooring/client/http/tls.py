@@ -197,6 +197,8 @@ def _explain(error: BaseException, now: datetime, timeout: float) -> HttpFailure
     for cause in reversed(causes):
         if isinstance(cause, OSError) and cause.errno and not isinstance(cause, ssl.SSLError):
             return HttpFailure(UNREACHABLE, os.strerror(cause.errno).lower())
+    if type(error).__name__ == "DecodingError":
+        return HttpFailure(NOT_HTTP, str(error))
     if "disconnected" in str(error) or "closed" in str(error):
         return HttpFailure(UNREACHABLE, "the connection was closed without a whole answer")
     if type(error).__name__ == "RemoteProtocolError":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 
 from mooring.errors import ConfigError, MooringError
 from mooring.secret import Secret
@@ -47,7 +47,10 @@ class Loopback:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one request on one connection."""
-        with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        with (
+            closing(writer),
+            suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError),
+        ):
             async with asyncio.timeout(READ_SECONDS):
                 line = (await _request_line(reader)).decode("ascii").split(" ")
             status, text = self._page_for(line[1] if line[0] == "GET" and len(line) > 1 else "")
@@ -57,7 +60,6 @@ class Loopback:
                 b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (status, len(page), page)
             )
             await writer.drain()
-        writer.close()
 
     def _page_for(self, target: str) -> tuple[bytes, bytes]:
         try:
@@ -75,7 +77,8 @@ class Loopback:
             return b"404 Not Found", b"There is nothing here."
         if not self._found.done():
             self._found.set_result(found)
-        return b"200 OK", b"You are logged in."
+        # the code is redeemed after this page, and the provider or the cluster may still refuse
+        return b"200 OK", b"Return to the terminal: it says whether you are logged in."
 
 
 async def _request_line(reader: asyncio.StreamReader) -> bytes:
@@ -103,8 +106,15 @@ def _ignore(target: str) -> Secret | None:
 async def listening(port: int = 0) -> AsyncIterator[Loopback]:
     """Yield a listener on `port`, or on a free port for 0. Raises ConfigError when it cannot listen."""
     loopback = Loopback()
+    connections: set[asyncio.Task[None]] = set()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(loopback.serve(reader, writer))
+        connections.add(task)
+        task.add_done_callback(connections.discard)
+
     try:
-        server = await asyncio.start_server(loopback.serve, "127.0.0.1", port, limit=MAX_LINE)
+        server = await asyncio.start_server(connected, "127.0.0.1", port, limit=MAX_LINE)
     except OSError as error:
         raise ConfigError(f"port {port} of 127.0.0.1 cannot be listened on: {(error.strerror or '').lower()}") from None
     loopback.port = server.sockets[0].getsockname()[1]
@@ -112,4 +122,7 @@ async def listening(port: int = 0) -> AsyncIterator[Loopback]:
         yield loopback
     finally:
         server.close()
+        for task in connections:  # browsers open connections in advance, and send nothing
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
         await server.wait_closed()

@@ -1,14 +1,14 @@
 """OAuth refresh: new tokens for a refresh token, without a person (RFC 6749 section 6).
 
 Rules kept here: providers have many words for a refresh token that is dead (Dex: `invalid_request`), and OpenID Connect Core 1.0
-section 12.2 allows an answer without an ID token. So every answer ends the grant, but for the ones that may pass: 408, 429, 5xx,
-and none at all.
+section 12.2 allows an answer without an ID token. So every answer ends the grant, whatever its body is, but for the ones that may
+pass: 408, 429 and 5xx, whatever word they have, and a connection that breaks.
 """
 
 from __future__ import annotations
 
 from mooring.secret import Secret
-from mooring.trust.httpexchange import Exchange, HttpFailure
+from mooring.trust.httpexchange import NOT_HTTP, TOO_LONG, Exchange, HttpFailure
 from mooring.trust.oidc.client import (
     Client,
     GrantEndedError,
@@ -27,8 +27,7 @@ from mooring.trust.oidc.client import (
     sent_secrets,
 )
 
-LOGIN_NEEDED = ("invalid_grant", "interaction_required", "login_required", "consent_required")
-"""Error codes that only a new login of a person resolves, whatever the status."""
+OK = 200
 _STEP = "refreshing the log-in"
 _KEPT = "the login is kept, try again later"
 
@@ -42,6 +41,10 @@ def refresh_grant(client: Client, provider: ProviderEndpoints, token: Secret) ->
     )
     reply = yield from post_form(client, provider, provider.token, form)
     if isinstance(reply, HttpFailure):
+        # of a status that refuses, the body does not matter: one that cannot be read would keep the login for ever
+        is_unreadable = reply.kind in (TOO_LONG, NOT_HTTP)
+        if reply.status and not may_pass(reply.status) and (reply.status != OK or is_unreadable):
+            raise GrantEndedError(f"status {reply.status}: {reply.message}")
         raise OAuthError(f"{failure_error(_STEP, provider.token, reply)}; {_KEPT}")
     try:
         response = response_object(_STEP, reply)
@@ -49,7 +52,7 @@ def refresh_grant(client: Client, provider: ProviderEndpoints, token: Secret) ->
         raise GrantEndedError(str(error)) from None
     if is_refusal(reply.status, response):
         word = refusal(reply.status, response, sent_secrets(client, token.reveal().decode()))
-        if may_pass(reply.status) and response.get("error") not in LOGIN_NEEDED:
+        if may_pass(reply.status):
             raise OAuthError(f"the log-in is not refreshed: {word}; {_KEPT}")
         raise GrantEndedError(word, read_refresh_token(response))
     if not is_token(response.get("id_token")):
