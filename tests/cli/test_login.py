@@ -6,6 +6,7 @@ import io
 import json
 from base64 import b64encode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -22,12 +23,13 @@ from mooring.cli.login.renewal import LoginNeededError
 from mooring.client.login.loginfiles import LoginFiles
 from mooring.client.login.loginrequest import LoginRefusedError
 from mooring.clock import Clock
-from mooring.errors import ConfigError, MooringError, PeerError
+from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.edit import LISTS
 from mooring.trust.login.execcredential import ExecInfo
 from mooring.trust.login.loginrecord import Credential, IdentitySource, Login, Place
+from mooring.trust.oidc.devicegrant import DevicePrompt
 from tests.support import peer
 from tests.support.commandline import CommandLine, mooring, process
 from tests.support.manualclock import EPOCH, ManualClock
@@ -144,31 +146,44 @@ HOUR = timedelta(hours=1)
 OLD = Credential("jane", EPOCH, EPOCH + HOUR, token=Secret("old"))
 NEW = Credential("jane", EPOCH + HOUR, EPOCH + 2 * HOUR, token=Secret("new"))
 LOGIN = Login("work", Place("https://a"), IdentitySource("password", {"username": "jane"}), "token", OLD)
-Renew = Callable[[Login, Clock], Login]
+UNREACHED = PeerError("the server cannot be reached")
+NEEDED = LoginNeededError(LOGIN)
 
 
 @pytest.mark.parametrize(
-    ("minutes", "fails", "asks", "token"),
+    ("minutes", "failure", "steps", "token"),
     [
-        pytest.param(53, False, None, b"old", id="a fresh one is handed out and nobody is asked"),
-        pytest.param(55, False, False, b"new", id="in the last tenth it is renewed, without asking a person"),
-        pytest.param(55, True, False, b"old", id="when that fails the old one is good until its end"),
-        pytest.param(60, False, True, b"new", id="after its end a person is asked"),
-        pytest.param(60, True, True, None, id="and when that fails there is none"),
+        pytest.param(53, None, [], b"old", id="a fresh one is handed out and nobody is asked"),
+        pytest.param(55, None, ["renew"], b"new", id="in the last tenth it is renewed"),
+        pytest.param(55, UNREACHED, ["renew"], b"old", id="when that fails the old one is good until its end"),
+        pytest.param(55, NEEDED, ["renew"], b"old", id="and no person is asked"),
+        pytest.param(60, None, ["renew"], b"new", id="after its end it is renewed"),
+        pytest.param(60, NEEDED, ["renew", "log in"], b"new", id="or a person is asked"),
+        pytest.param(60, UNREACHED, ["renew"], None, id="when it is not renewed there is none"),
     ],
 )
 def test_when_a_credential_is_renewed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int, fails: bool, asks: bool | None, token: bytes | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    minutes: int,
+    failure: MooringError | None,
+    steps: list[str],
+    token: bytes | None,
 ) -> None:
-    asked: list[bool] = []
+    asked: list[str] = []
 
-    def renew(login: Login, clock: Clock, save: object, *, interactive: bool) -> Login:
-        asked.append(interactive)
-        if fails:
-            raise PeerError("the server cannot be reached")
+    def renew(login: Login, clock: Clock, save: object) -> Login:
+        asked.append("renew")
+        if failure is not None:
+            raise failure
         return login.with_credential(NEW)
 
+    def log_in(needed: LoginNeededError, clock: Clock) -> Login:
+        asked.append("log in")
+        return needed.login.with_credential(NEW)
+
     monkeypatch.setattr(renewal, "renew", renew)
+    monkeypatch.setattr(renewal, "log_in", log_in)
     logins = LoginFiles(tmp_path / "logins")
     logins.write(LOGIN)
     clock = ManualClock(EPOCH + timedelta(minutes=minutes))
@@ -178,7 +193,7 @@ def test_when_a_credential_is_renewed(
     else:
         found = credential.current_credential(logins, LOGIN.id, ExecInfo(), clock, True)
         assert found.token == Secret(token)
-    assert asked == ([] if asks is None else [asks])
+    assert asked == steps
     kept = logins.read(LOGIN.id)
     assert kept is not None
     assert kept.credential == (NEW if token == b"new" else OLD)
@@ -193,7 +208,7 @@ def test_when_a_credential_is_renewed(
 )
 def test_who_may_not_be_asked_is_told_what_to_run(source: IdentitySource, how: str) -> None:
     with pytest.raises(LoginNeededError, match=f"run: mooring login --name work{how}$"):
-        renewal.renew(replace(LOGIN, source=source), ManualClock(), print, interactive=False)
+        renewal.renew(replace(LOGIN, source=source), ManualClock(), print)
 
 
 def test_where_there_is_no_terminal_no_password_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,12 +220,7 @@ def test_where_there_is_no_terminal_no_password_is_asked_for(monkeypatch: pytest
     with pytest.raises(
         ConfigError, match=r"no terminal to ask for the password of jane; give it with --password-stdin$"
     ):
-        renewal.renew(
-            replace(LOGIN, source=IdentitySource("password", {"username": "jane"})),
-            ManualClock(),
-            print,
-            interactive=True,
-        )
+        renewal.log_in(NEEDED, ManualClock())
 
 
 PROVIDER = "https://provider.example"
@@ -294,6 +304,13 @@ REFUSED = LoginRefusedError("401")
             b"second",
             id="an ID token that the cluster refuses",
         ),
+        pytest.param(
+            REFRESHED,
+            [ForbiddenError('no login: the group "system:masters" is one of the system\'s own')],
+            'no login: the group "system:masters" is one of the system\'s own',
+            b"second",
+            id="a user who may not log in",
+        ),
     ],
 )
 def test_a_refresh_that_fails_for_good_leads_to_a_new_login(
@@ -351,6 +368,88 @@ def test_a_refresh_that_may_succeed_later_asks_nobody(
     assert kept is not None
     assert kept.source.refresh_token == Secret(refreshed[1].get("refresh_token", "first"))
     assert kept.credential == OLD
+
+
+def test_a_user_who_may_not_log_in_after_a_new_login_either_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbidden = ForbiddenError('forbidden: User "jane" cannot post path "/mooring/v1/login"')
+    sent = provider(monkeypatch, REFRESHED, [forbidden, forbidden])
+    logins = LoginFiles(tmp_path / "logins")
+    logins.write(FIRST)
+    with pytest.raises(ForbiddenError, match="cannot post path"):
+        credential.current_credential(logins, LOGIN.id, ExecInfo(), QuickClock(EPOCH + HOUR), True)
+    assert sent == ["refresh_token", "device_code"]
+
+
+def while_a_person_types(monkeypatch: pytest.MonkeyPatch, step: Callable[[], object]) -> None:
+    """Call `step` when the next person is prompted for a code, before the code is entered. `step` may lead to prompts, too."""
+    prompt, steps = renewal._print_prompt, [step]
+
+    def prompted(shown: DevicePrompt) -> None:
+        prompt(shown)
+        if steps:
+            with ThreadPoolExecutor(1) as pool:  # another process has an event loop of its own
+                pool.submit(steps.pop()).result()
+
+    monkeypatch.setattr(renewal, "_print_prompt", prompted)
+
+
+def test_while_a_person_types_programs_get_their_line_and_logout_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider(monkeypatch, (400, {"error": "invalid_grant"}), [None])
+    logins = LoginFiles(tmp_path / "logins")
+    logins.write(FIRST)
+    current = partial(credential.current_credential, logins, LOGIN.id, ExecInfo(), QuickClock(EPOCH + HOUR))
+
+    def meanwhile() -> None:
+        with pytest.raises(LoginNeededError, match=r"\(invalid_grant\); run: mooring login --name work$"):
+            current(False)
+        assert logins.remove(LOGIN.id)
+
+    while_a_person_types(monkeypatch, meanwhile)
+    with pytest.raises(ConfigError, match="no such login on this machine any more"):
+        current(True)
+    assert logins.every() == [], "a login that was forgotten is not brought back"
+
+
+def test_of_two_persons_who_log_in_at_once_the_later_one_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = provider(monkeypatch, (400, {"error": "invalid_grant"}), [None, None])
+    logins = LoginFiles(tmp_path / "logins")
+    logins.write(FIRST)
+    current = partial(credential.current_credential, logins, LOGIN.id, ExecInfo(), QuickClock(EPOCH + HOUR), True)
+    first: list[Credential] = []
+
+    def meanwhile() -> None:
+        first.append(current())
+        stored = logins.read(LOGIN.id)
+        assert stored is not None
+        logins.write(replace(stored, credential=OLD, without_cluster=True))
+
+    while_a_person_types(monkeypatch, meanwhile)
+    assert [current(), *first] == [NEW, NEW]
+    assert sent == ["refresh_token", "refresh_token", "device_code", "device_code"]
+    stored = logins.read(LOGIN.id)
+    assert stored is not None
+    assert (stored.credential, stored.without_cluster) == (NEW, True), "what the first has set stays"
+
+
+@pytest.mark.parametrize(("minutes", "token"), [(55, b"old"), (60, None)])
+def test_a_renewal_that_hangs_elsewhere_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int, token: bytes | None
+) -> None:
+    monkeypatch.setattr("mooring.client.login.loginfiles.LOCK_TRIES", 1)
+    logins = LoginFiles(tmp_path / "logins")
+    logins.write(LOGIN)
+    clock = ManualClock(EPOCH + timedelta(minutes=minutes))
+    with logins.locked(LOGIN.id):
+        if token is None:
+            with pytest.raises(ConfigError, match=r"^another command has been renewing this login for"):
+                credential.current_credential(logins, LOGIN.id, ExecInfo(), clock, True)
+        else:
+            found = credential.current_credential(logins, LOGIN.id, ExecInfo(), clock, True)
+            assert found.token == Secret(token)
 
 
 def test_a_login_that_was_forgotten_meanwhile_is_not_brought_back(tmp_path: Path) -> None:

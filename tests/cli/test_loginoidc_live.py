@@ -102,6 +102,29 @@ def test_when_the_provider_refreshes_no_more_a_person_is_needed(
     assert jane.whoami(program)["username"] == "jane"
 
 
+def test_while_a_login_waits_for_its_code_other_commands_do_not(jane: Workstation, provider: DeviceProvider) -> None:
+    assert jane.mooring(*command(jane, provider, "--name", "work")).code == 0
+    provider.refresh_tokens.clear()
+    jane.age(timedelta(0))
+    provider.approve_after = 1 << 30
+    login = forkserver.Process(["-m", "mooring", "login"], env=jane.environment, stderr=subprocess.PIPE)
+    assert login.stderr is not None
+    try:
+        assert next(login.stderr) == "The login has to be repeated: invalid_grant.\n"
+        assert "enter the code" in next(login.stderr)
+        done = jane.mooring("credential", "--login", jane.only_login().id)
+        assert done.err.endswith(" has ended (invalid_grant); run: mooring login --name work\n")
+        assert jane.mooring("logout", "--name", "work").code == 0
+        assert jane.logins.every() == []
+        provider.approve_after = 0
+        assert login.wait(30) == 0, login.stderr.read()
+    finally:
+        login.kill()
+        login.wait()
+        login.stderr.close()
+    assert jane.only_login().name == "work", "the later command wins"
+
+
 def test_a_client_secret_goes_where_the_provider_reads_it_and_the_login_remembers(
     jane: Workstation, provider: DeviceProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

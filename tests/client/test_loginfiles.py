@@ -89,6 +89,16 @@ def test_what_cannot_be_read_or_locked_is_told(logins: LoginFiles, tmp_path: Pat
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_a_lock_that_is_held_for_long_is_told(logins: LoginFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mooring.client.login.loginfiles.LOCK_TRIES", 1)
+    logins.write(LOGIN)
+    lock = logins.path(LOGIN.id).with_suffix(".lock")
+    told = rf"^another command has been renewing this login for 0 s: try again, or end it \(fuser {lock}\)$"
+    with logins.locked(LOGIN.id), pytest.raises(ConfigError, match=told):
+        logins.remove(LOGIN.id)
+    assert logins.remove(LOGIN.id)
+
+
 def test_one_at_a_time_holds_a_login(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")

@@ -2,8 +2,8 @@
 
 Rules kept here:
 * While the stored credential is fresh, no heavy module is imported and no request is sent: kubectl waits for this command.
-* One process at a time renews a login; the others use its result. When a renewal fails and the old credential is still usable,
-  the old one is printed.
+* One process at a time renews a login; the others use its result. When a renewal fails, or takes another process long, and the
+  old credential is still usable, the old one is printed.
 * Where a person is needed and there is none, one line on stderr says to run mooring login. stdout holds only the ExecCredential.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -51,22 +52,28 @@ def current_credential(
         check_kubeconfig(login)
     if login.credential is not None and login.credential.fresh(clock.now()):
         return login.credential
-    with logins.locked(login_id):
-        login = _read_login(logins, login_id)  # another process may have renewed it, or forgotten it
-        check_cluster(info, login)
-        kept = login.credential
-        if kept is not None and kept.fresh(clock.now()):
-            return kept
-        usable = kept is not None and kept.usable(clock.now())
-        try:
-            from mooring.cli.login.renewal import renew
+    from mooring.cli.login.renewal import LoginNeededError, log_in, renew
 
-            login = renew(login, clock, logins.write, interactive=interactive and not usable)
-        except MooringError:
-            if kept is not None and usable:
+    kept = login.credential
+    try:
+        with logins.locked(login_id):
+            kept = None
+            login = _read_login(logins, login_id)  # another process may have renewed it, or forgotten it
+            check_cluster(info, login)
+            kept = login.credential
+            if kept is not None and kept.fresh(clock.now()):
                 return kept
+            login = renew(login, clock, logins.write)
+            logins.write(login)
+    except MooringError as error:
+        if kept is not None and kept.usable(clock.now()):
+            return kept
+        if not interactive or not isinstance(error, LoginNeededError):
             raise
-        logins.write(login)
+        found = log_in(error, clock)
+        with logins.locked(login_id):  # a login that was forgotten meanwhile stays so
+            login = replace(_read_login(logins, login_id), source=found.source, credential=found.credential)
+            logins.write(login)
     assert login.credential is not None  # a renewal sets one
     return login.credential
 

@@ -25,7 +25,7 @@ import click
 
 from mooring.cli import cluster
 from mooring.cli.login.kubeconfigentries import KubeconfigFiles, plan_entries, plugin_login
-from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, SECRET_IN_FORM, renew
+from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, SECRET_IN_FORM, LoginNeededError, log_in, renew
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import WholeNumber, usage
 from mooring.cli.printing.output import echo
@@ -195,20 +195,25 @@ def login(
         )
         found = replace(found, place=place)
     files.check(plan)  # before a credential is obtained, which would be lost
-    with logins.locked(found.id):
-        stored = logins.read(found.id) if is_repeated else None
-        if stored is not None:  # another process may have renewed it, and replaced its refresh token
-            found = replace(stored, place=place, kind=found.kind, without_cluster=found.without_cluster)
+    try:
         try:
-            found = renew(found, clock, logins.write, interactive=True, secret=secret)
-        except (ApiError, PeerError) as error:
-            if isinstance(error, DiscoveryError):  # the server did not respond, or is not Kubernetes
-                raise
-            asyncio.run(
-                check_anonymously(place.cluster(), clock, "gives credentials for a login; kubectl shows yours itself")
-            )
+            with logins.locked(found.id):
+                stored = logins.read(found.id) if is_repeated else None
+                if stored is not None:  # another process may have renewed it, and replaced its refresh token
+                    found = replace(stored, place=place, kind=found.kind, without_cluster=found.without_cluster)
+                found = renew(found, clock, logins.write, secret=secret)
+                logins.write(found)
+        except LoginNeededError as needed:
+            found = log_in(needed, clock)
+            with logins.locked(found.id):
+                logins.write(found)
+    except (ApiError, PeerError) as error:
+        if isinstance(error, DiscoveryError):  # the server did not respond, or is not Kubernetes
             raise
-        logins.write(found)
+        asyncio.run(
+            check_anonymously(place.cluster(), clock, "gives credentials for a login; kubectl shows yours itself")
+        )
+        raise
     written, file = files.apply(plan)
     for login_id in moved:
         logins.remove(login_id)

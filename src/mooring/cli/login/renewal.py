@@ -3,9 +3,10 @@
 Rules kept here:
 * A password is prompted for every time and never stored. A token file and a kubeconfig are read again every time.
 * An OpenID provider gives new tokens for the refresh token. When it refuses that for good, when the cluster refuses the new
-  ID token, or when there is no refresh token, a person has to log in.
+  ID token (401, 403), or when there is no refresh token, a person has to log in.
 * A refresh token that the provider has replaced is dead. The new one is saved before anything else can fail.
-* When no prompt is allowed (`interactive` is False), the error says to run mooring login.
+* `renew` never waits for a person: its error says to run mooring login, and `log_in` prompts. Callers hold the lock of the login
+  for the first alone, so that programs and mooring logout do not wait for as long as a prompt is open.
 * Text for the person goes to stderr: kubectl reads stdout.
 """
 
@@ -16,7 +17,8 @@ import os
 import secrets
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +33,7 @@ from mooring.client.login.loginrequest import LoginRefusedError, request_credent
 from mooring.client.login.loopback import listening
 from mooring.client.login.provider import provider_connection
 from mooring.clock import Clock
-from mooring.errors import ConfigError
+from mooring.errors import ConfigError, ForbiddenError
 from mooring.secret import Secret
 from mooring.trust.cafile import named_cas
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
@@ -53,9 +55,13 @@ SECRET_IN_FORM = "secretInForm"  # noqa: S105 - the name of a setting
 
 
 class LoginNeededError(ConfigError):
-    """A person has to log in again. A token that was given on standard input is not stored and has to be given again."""
+    """A person has to log in again. A token that was given on standard input is not stored and has to be given again.
+
+    `login` has the newest refresh token. `reason` is for the person.
+    """
 
     def __init__(self, login: Login, reason: str = "") -> None:
+        self.login, self.reason = login, reason
         again = " --token-file -" if login.source.kind == loginrecord.TOKEN_GIVEN else ""
         cause = f" ({reason})" if reason else ""
         super().__init__(
@@ -67,23 +73,34 @@ Save = Callable[[Login], None]
 Send = Callable[[HttpRequest], Awaitable[HttpResponse | HttpFailure]]
 
 
-def renew(login: Login, clock: Clock, save: Save, *, interactive: bool, secret: Secret | None = None) -> Login:
-    """Return `login` with a new credential. `secret` is the password or token when it came with the command.
+def renew(login: Login, clock: Clock, save: Save, *, secret: Secret | None = None) -> Login:
+    """Return `login` with a new credential, without a person. `secret` is the password or token when it came with the command.
 
     `save` is called as soon as the provider has replaced the refresh token of a login that has a credential, because the old one is
     invalid from then on. Raises LoginNeededError, ApiError, PeerError, ConfigError.
     """
     if login.source.kind == loginrecord.OIDC:
-        return asyncio.run(_renew_at_provider(login, clock, save, interactive))
-    user = _user(login, interactive, secret)
-    return login.with_credential(asyncio.run(request_credential(login.place, user, login.kind, clock)))
+        return asyncio.run(_refresh_at_provider(login, clock, save))
+    return asyncio.run(_with_new_credential(login, _user(login, secret), clock))
 
 
-def _user(login: Login, interactive: bool, secret: Secret | None) -> KubeconfigUser:
+def log_in(needed: LoginNeededError, clock: Clock) -> Login:
+    """Return the login with a new credential for which a person is prompted. Raises as `renew`."""
+    login = needed.login
+    if needed.reason:
+        echo(f"The login has to be repeated: {needed.reason}.", err=True)
+    if login.source.kind == loginrecord.OIDC:
+        return asyncio.run(_log_in_at_provider(login, clock))
+    if login.source.kind == loginrecord.PASSWORD:
+        user = _user(login, _prompt_password(login, login.source.settings["username"]))
+        return asyncio.run(_with_new_credential(login, user, clock))
+    raise needed
+
+
+def _user(login: Login, secret: Secret | None) -> KubeconfigUser:
     source, settings = login.source, login.source.settings
-    if source.kind == loginrecord.PASSWORD:
-        name = settings["username"]
-        return KubeconfigUser("", username=name, password=secret or _prompt_password(login, name, interactive))
+    if source.kind == loginrecord.PASSWORD and secret is not None:
+        return KubeconfigUser("", username=settings["username"], password=secret)
     if source.kind == loginrecord.TOKEN_FILE:
         return KubeconfigUser("", token_file=settings["file"])
     if source.kind == loginrecord.KUBECONFIG:
@@ -94,9 +111,7 @@ def _user(login: Login, interactive: bool, secret: Secret | None) -> KubeconfigU
     return KubeconfigUser("", token=secret)
 
 
-def _prompt_password(login: Login, name: str, interactive: bool) -> Secret:
-    if not interactive:
-        raise LoginNeededError(login)
+def _prompt_password(login: Login, name: str) -> Secret:
     if not _has_terminal():
         raise ConfigError(f"there is no terminal to ask for the password of {name}; give it with --password-stdin")
     text = click.prompt(f"Password of {clean(name)} for {clean(login.place.server)}", hide_input=True, err=True)
@@ -112,7 +127,8 @@ def _has_terminal() -> bool:
     return True
 
 
-async def _renew_at_provider(login: Login, clock: Clock, save: Save, interactive: bool) -> Login:
+@asynccontextmanager
+async def _provider(login: Login, clock: Clock) -> AsyncIterator[tuple[Client, ProviderEndpoints, Send]]:
     settings = login.source.settings
     client = Client(
         settings["issuer"],
@@ -125,25 +141,33 @@ async def _renew_at_provider(login: Login, clock: Clock, save: Save, interactive
     async with provider_connection(client.issuer, ca_pem) as connection:
         send = partial(send_over, connection, clock=clock)
         provider = await drive_notifying(discover(client), send, clock.sleep)
-        reason = ""
-        if (refresh_token := login.source.refresh_token) is not None:
-            try:
-                tokens = await drive_notifying(refresh_grant(client, provider, refresh_token), send, clock.sleep)
-                login = login.with_settings(_learned(provider))
-                login = _with_replaced(login, tokens.refresh_token, save)
-                return await _with_new_credential(login, tokens, clock)
-            except GrantEndedError as error:
-                login, reason = _with_replaced(login, error.refresh_token, save), error.reason
-            except LoginRefusedError:
-                reason = "the cluster does not accept the ID token that the provider refreshed"
-        if not interactive:
-            raise LoginNeededError(login, reason)
-        if reason:
-            echo(f"The login has to be repeated: {reason}.", err=True)
-        tokens = await _log_in_person(settings, client, provider, send, clock)
-        login = login.with_settings(_learned(provider))
+        yield client, provider, send
+
+
+async def _refresh_at_provider(login: Login, clock: Clock, save: Save) -> Login:
+    if (refresh_token := login.source.refresh_token) is None:
+        raise LoginNeededError(login)
+    async with _provider(login, clock) as (client, provider, send):
+        try:
+            tokens = await drive_notifying(refresh_grant(client, provider, refresh_token), send, clock.sleep)
+            login = login.with_settings(_learned(provider))
+            login = _with_replaced(login, tokens.refresh_token, save)
+            return await _with_new_credential(login, KubeconfigUser("", token=tokens.id_token), clock)
+        except GrantEndedError as error:
+            login, reason = _with_replaced(login, error.refresh_token, save), error.reason
+        except LoginRefusedError:
+            reason = "the cluster does not accept the ID token that the provider refreshed"
+        except ForbiddenError as error:  # a person may log in as another user
+            reason = str(error)
+    raise LoginNeededError(login, reason)
+
+
+async def _log_in_at_provider(login: Login, clock: Clock) -> Login:
+    async with _provider(login, clock) as (client, provider, send):
+        tokens = await _log_in_person(login.source.settings, client, provider, send, clock)
         # what is left of an earlier login is not valid beside a new one: without offline_access there is no refresh token
-        return await _with_new_credential(login.with_refresh_token(tokens.refresh_token), tokens, clock)
+        login = login.with_settings(_learned(provider)).with_refresh_token(tokens.refresh_token)
+        return await _with_new_credential(login, KubeconfigUser("", token=tokens.id_token), clock)
 
 
 def _learned(provider: ProviderEndpoints) -> dict[str, str]:
@@ -161,8 +185,7 @@ def _with_replaced(login: Login, refresh_token: Secret | None, save: Save) -> Lo
     return login
 
 
-async def _with_new_credential(login: Login, tokens: Tokens, clock: Clock) -> Login:
-    user = KubeconfigUser("", token=tokens.id_token)
+async def _with_new_credential(login: Login, user: KubeconfigUser, clock: Clock) -> Login:
     return login.with_credential(await request_credential(login.place, user, login.kind, clock))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,10 @@ from mooring.errors import ConfigError
 from mooring.trust.login import loginrecord
 from mooring.trust.login.loginrecord import Login
 
+LOCK_PAUSE = 0.05
+"""Seconds between two tries for the lock of a login."""
+LOCK_TRIES = 200
+"""Ten seconds: a renewal takes one, and programs fail rather than stand still for one that hangs."""
 MAX_RECORD = 256 << 10
 """Bytes: a record has 5 kB; with a bundle of CAs and a token of many groups it has 40 kB."""
 
@@ -85,7 +90,7 @@ class LoginFiles:
 
     @contextmanager
     def locked(self, login_id: str) -> Iterator[None]:
-        """Hold the lock of a login. Waits for a renewal under way."""
+        """Hold the lock of a login. Waits for a renewal under way. Raises ConfigError for one that does not end."""
         make_directory(self._place)
         path = self.path(login_id).with_suffix(".lock")
         try:
@@ -93,7 +98,16 @@ class LoginFiles:
         except OSError as error:
             raise ConfigError(f"{path} cannot be locked: {(error.strerror or str(error)).lower()}") from None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            for _ in range(LOCK_TRIES):
+                with suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(LOCK_PAUSE)
+            else:
+                seconds = LOCK_TRIES * LOCK_PAUSE
+                raise ConfigError(
+                    f"another command has been renewing this login for {seconds:.0f} s: try again, or end it (fuser {path})"
+                )
             yield
         finally:
             os.close(descriptor)
