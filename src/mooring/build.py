@@ -3,7 +3,7 @@
 Rules kept here:
 * A wheel and a source archive have the commit in a file that the build hook of pyproject.toml wrote. An editable install reads the
   commit of its checkout, which moves on. Files are read, git is not run: `mooring --version` stays quick, and needs no git.
-* What cannot be read is no error: the commit is empty.
+* The commit is empty where it cannot be read.
 """
 
 from __future__ import annotations

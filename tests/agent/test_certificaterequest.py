@@ -62,9 +62,9 @@ def options(root: Path, timeout: float = 30.0) -> JoinOptions:
     return join_options(root=root, polling=Polling(attempts=1), certificate_timeout=timeout)
 
 
-def decided(server: LiveServer, name: str, kind: str, message: str = "") -> None:
+def decided(server: LiveServer, name: str, kind: str, message: str = "", reason: str = "Tested") -> None:
     async def decide(client: ClusterClient) -> Obj:
-        condition = {"type": kind, "status": "True", "reason": "Tested", "message": message}
+        condition = {"type": kind, "status": "True", "reason": reason, "message": message}
         while True:
             obj = await client.get(certificaterequest.PLURAL, name)
             status = {**obj.get("status", {}), "conditions": [condition]}

@@ -18,10 +18,11 @@ from mooring.agent.daemon import Agent, run
 from mooring.agent.join import Joined, join
 from mooring.agent.registration import CertificateRefusedError
 from mooring.agent.state import NodeState
-from mooring.agent.steps import REQUEST, Progress
+from mooring.agent.steps import REQUEST, WAIT, JoinError, Progress
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.servicenotifier import ServiceNotifier
+from mooring.trust.bootstraptoken.restrictions import TOKEN_USED_UP
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinPlan
 from tests.agent.test_certificaterequest import decided, pending
@@ -134,6 +135,23 @@ def test_a_machine_whose_request_is_denied_or_deleted_stays_and_sends_no_other_f
     with caplog.at_level(logging.INFO, "mooring.agent"):
         asyncio.run(scenario())
     assert len([one for one in caplog.records if f"was {end}" in one.message]) == 1
+
+
+def test_a_machine_whose_token_is_used_up_ends(manual_approval: LiveServer, tmp_path: Path) -> None:
+    """Only another token helps, and it comes with another start."""
+    wanted, done = manual_plan(manual_approval, "used-up"), list[str]()
+
+    async def scenario() -> None:
+        agent = asyncio.create_task(
+            run(wanted, join_options(root=tmp_path), report=lambda progress: done.append(progress.step))
+        )
+        await eventually(lambda: WAIT in done)
+        request = pending(tmp_path, "used-up").name
+        await asyncio.to_thread(decided, manual_approval, request, "Denied", "it made 2 of 2 joins", TOKEN_USED_UP)
+        with pytest.raises(JoinError, match="was denied"):
+            await asyncio.wait_for(agent, 60)
+
+    asyncio.run(scenario())
 
 
 class Later(HurriedClock):

@@ -88,8 +88,8 @@ def test_flags_become_values(flags: dict[str, Any], made: ServiceAccountSettings
     ("flags", "message"),
     [
         ({"service_account_issuer": ()}, "service-account-issuer: give an https URL, such as"),
-        ({"service_account_issuer": ("",)}, 'service-account-issuer: "" is no issuer; give an https URL'),
-        ({"service_account_issuer": (NEW, "a b")}, 'service-account-issuer: "a b" is no issuer'),
+        ({"service_account_issuer": ("",)}, 'service-account-issuer: "" cannot be an issuer; give an https URL'),
+        ({"service_account_issuer": (NEW, "a b")}, 'service-account-issuer: "a b" cannot be an issuer'),
         (
             {"service_account_issuer": ("https://u:p@x/a",)},
             "service-account-issuer: every token names its issuer; give a URL without",
@@ -98,7 +98,10 @@ def test_flags_become_values(flags: dict[str, Any], made: ServiceAccountSettings
             {"service_account_issuer": ("https://u:12/p@x",)},
             "service-account-issuer: every token names its issuer; give a URL without",
         ),
-        ({"service_account_issuer": ("127.0.0.1:6443",)}, 'service-account-issuer: "127.0.0.1:6443" is no issuer'),
+        (
+            {"service_account_issuer": ("127.0.0.1:6443",)},
+            'service-account-issuer: "127.0.0.1:6443" cannot be an issuer',
+        ),
         ({"service_account_issuer": (NEW, NEW)}, 'service-account-issuer: "https://new.example" is given twice'),
         (
             {"service_account_issuer": [f"https://{n}.example" for n in range(33)]},

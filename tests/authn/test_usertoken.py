@@ -139,7 +139,7 @@ def test_a_service_account_token_is_none_and_this_is_none_of_a_service_account()
 
 
 def test_no_issuer_of_service_account_tokens_can_be_called_as_ours_is() -> None:
-    with pytest.raises(ConfigError, match="is no issuer"):
+    with pytest.raises(ConfigError, match="cannot be an issuer"):
         ServiceAccountSettings.read({"service_account_issuer": (ISSUER,)})
 
 

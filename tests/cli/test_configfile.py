@@ -346,7 +346,7 @@ authenticators: [{{name: Bad}}]
         "line 10: authenticators[0].name: give a name of lower case letters",
         'line 6: "authorization-mode": "Nobody" is not one of',
         'line 7: "audit-policy-file": /nowhere/policy.yaml cannot be read',
-        'line 3: "client-ca-file": the text holds no CERTIFICATE PEM block',
+        f'line 3: "client-ca-file": {tmp_path}/empty.crt: the text holds no CERTIFICATE PEM block',
     ):
         assert any(sentence in line for line in lines), (sentence, lines)
     assert lines[-1] == f"Error: {file} has 8 mistakes; no server would start with it"

@@ -30,7 +30,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from mooring.agent.acceptance import check_issued, check_membership
-from mooring.agent.certificates.certificaterequest import RequestEndedError, TokenUsedUpError
+from mooring.agent.certificates.certificaterequest import RequestEndedError
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal
 from mooring.agent.certificates.template import CertificateTemplate, serving_template
@@ -49,6 +49,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import MooringError, NotFoundError, UnauthorizedError
 from mooring.servicenotifier import ServiceNotifier
+from mooring.trust.bootstraptoken.restrictions import TOKEN_USED_UP
 from mooring.trust.httpsurl import url_of
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, address_of
@@ -138,7 +139,8 @@ class Agent:
                 if found is not None:
                     log.warning("%s", error)
                     break
-                if isinstance(error.__cause__, RequestEndedError) and not isinstance(error.__cause__, TokenUsedUpError):
+                cause = error.__cause__
+                if isinstance(cause, RequestEndedError) and cause.reason != TOKEN_USED_UP:
                     # an exit would let the service manager start the agent again, with another request every few seconds
                     pause = denials.pause_after(error)
                     self._notifier.status(str(error))

@@ -42,7 +42,6 @@ from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.secret import Secret
 from mooring.trust import machinecode
-from mooring.trust.bootstraptoken.restrictions import TOKEN_USED_UP
 
 PLURAL = "certificatesigningrequests"
 HELD = "NeedsApproval"
@@ -56,11 +55,14 @@ REPEAT_SECONDS = 30.0
 
 
 class RequestEndedError(PeerError):
-    """The request was denied, failed, deleted or replaced. Another request needs a new key."""
+    """The request was denied, failed, deleted or replaced. Another request needs a new key.
 
+    `reason` is that of the condition, "" without one. After TOKEN_USED_UP only another token helps.
+    """
 
-class TokenUsedUpError(RequestEndedError):
-    """The request was denied because its token has let in as many machines as it may: only another token helps."""
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class ForeignRequestError(PeerError):
@@ -268,9 +270,8 @@ class _Waiting:
         conditions = {one.get("type"): one for one in (obj.get("status") or {}).get("conditions") or ()}
         for kind, what in (("Denied", "was denied"), ("Failed", "could not be signed")):
             if kind in conditions:
-                is_used_up = conditions[kind].get("reason") == TOKEN_USED_UP
-                ended = TokenUsedUpError if is_used_up else RequestEndedError
-                raise ended(f"the request {self._name} {what}{_reason_suffix(conditions[kind])}")
+                message = f"the request {self._name} {what}{_reason_suffix(conditions[kind])}"
+                raise RequestEndedError(message, conditions[kind].get("reason", ""))
         held = _reason_suffix(conditions.get(HELD, {}))
         if ("Approved" in conditions, held) != (self._approved, self._held):
             self._approved, self._held = "Approved" in conditions, held

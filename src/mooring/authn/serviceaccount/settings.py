@@ -51,7 +51,9 @@ def _parse_issuers(issuers: tuple[str, ...], key: str) -> tuple[str, ...]:
                 f"{key}: every token names its issuer; give a URL without a user and a password, and with %40 for an @"
             )
         if _ISSUER.fullmatch(issuer) is None:
-            raise ConfigError(f"{key}: {shown_value(issuer)} is no issuer; give an https URL, such as {DEFAULT_ISSUER}")
+            raise ConfigError(
+                f"{key}: {shown_value(issuer)} cannot be an issuer; give an https URL, such as {DEFAULT_ISSUER}"
+            )
     return issuers
 
 

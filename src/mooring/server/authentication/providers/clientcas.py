@@ -109,7 +109,7 @@ class FollowedClientCas(Observed[[]]):
         cas = list(self._own.trusted)
         for key, path in self._ca_files.items():
             if path:
-                cas += _parse(key, self._files.read(path))
+                cas += self._parse(key, self._files.read(path))
         found: list[Crl] = []
         for path in self._crl_files:
             try:
@@ -139,7 +139,7 @@ class FollowedClientCas(Observed[[]]):
         self.notify()
 
     def _replace_clients(self, data: bytes) -> None:
-        clients = _parse("client-ca-file", data)
+        clients = self._parse("client-ca-file", data)
         self.bundles.replace_clients(clients)
         for place, certificate in self._own.issuers.items():
             if certificate not in clients:
@@ -150,11 +150,10 @@ class FollowedClientCas(Observed[[]]):
                 )
 
     def _replace_proxies(self, data: bytes) -> None:
-        self.bundles.replace_proxies(_parse("requestheader-client-ca-file", data))
+        self.bundles.replace_proxies(self._parse("requestheader-client-ca-file", data))
 
-
-def _parse(key: str, data: bytes) -> Certificates:
-    try:
-        return certificates_among(data)
-    except PkiError as error:
-        raise ConfigError(f"{key}: {error}") from None
+    def _parse(self, key: str, data: bytes) -> Certificates:
+        try:
+            return certificates_among(data)
+        except PkiError as error:
+            raise ConfigError(f"{key}: {self._ca_files[key]}: {error}") from None
