@@ -73,7 +73,8 @@ def no_signature(server: LiveServer, token: BootstrapToken) -> str:
     return (
         f"join failed at step discovery: verifying cluster-info from {server.endpoint} (step 2): cluster-info carries no "
         f'signature for token id "{token.id}": the token is unknown, expired, or lacks the signing usage; '
-        "list tokens on the server with `mooring token list`, make one with `mooring token create`"
+        "look on the server: `mooring status` says when cluster-info cannot be signed, `mooring token list` has the tokens; "
+        "make one with `mooring token create`"
     )
 
 

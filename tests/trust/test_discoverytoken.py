@@ -336,7 +336,7 @@ REPAIR = "; ask the cluster's administrator to repair it"
             SECOND
             + 'cluster-info carries no signature for token id "aaaaaa", nor for any other: the controller that signs '
             "does not run (bootstrapsigner of kube-controller-manager), or the token is unknown, expired, or lacks the "
-            "signing usage; list tokens",
+            "signing usage; look on the server",
             id="no signature at all",
         ),
         pytest.param(

@@ -128,7 +128,8 @@ def test_the_three_messages_say_why_and_what_to_do() -> None:
     )
     assert str(SignatureMissingError("step", "07401b", others=True)) == (
         'step: cluster-info carries no signature for token id "07401b": the token is unknown, expired, or lacks the '
-        "signing usage; list tokens on the server with `mooring token list`, make one with `mooring token create`"
+        "signing usage; look on the server: `mooring status` says when cluster-info cannot be signed, `mooring token list` "
+        "has the tokens; make one with `mooring token create`"
     )
     assert str(SignatureWrongError("step", "07401b")) == (
         'step: the signature of cluster-info for token id "07401b" is wrong: the secret half of the token is not the '

@@ -192,7 +192,8 @@ class SignatureMissingError(DiscoveryError):
         )
         super().__init__(
             f'{step}: cluster-info carries no signature for token id "{token_id}"{reason}; '
-            "list tokens on the server with `mooring token list`, make one with `mooring token create`"
+            "look on the server: `mooring status` says when cluster-info cannot be signed, `mooring token list` has the tokens; "
+            "make one with `mooring token create`"
         )
 
 
