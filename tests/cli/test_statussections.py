@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,10 +15,11 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import serverreport
 from mooring.cli.node.machines import KnownMachine
 from mooring.cli.status import sections
+from mooring.cli.status.gathering import Gathering
 from mooring.cli.status.sections import SECTIONS
 from mooring.clock import rfc3339
 from mooring.controllers import manifests
-from mooring.errors import NotFoundError
+from mooring.errors import ApiError, ForbiddenError, NotFoundError, ServiceUnavailableError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
@@ -351,3 +354,31 @@ def test_audit_records_that_cannot_be_written_are_named_with_their_server() -> N
     )
     (line,) = sections.server_lines({"servers": [found]}, NOW)
     assert line.endswith("; audit log: a.log cannot be written: full")
+
+
+@pytest.mark.parametrize(
+    ("problems", "error", "said"),
+    [
+        pytest.param(["not served by this server"], NotFoundError, "not served by this server", id="an older server"),
+        pytest.param(["not readable for this user"] * 2, ForbiddenError, "not readable for this user", id="no right"),
+        pytest.param(["no answer within 5s"], ServiceUnavailableError, "no answer within 5s", id="a slow server"),
+        pytest.param(
+            ["not served by this server", "no answer within 5s"],
+            ServiceUnavailableError,
+            "no answer within 5s",
+            id="an older server, and one that is slow",
+        ),
+    ],
+)
+def test_why_no_server_reports_of_itself(
+    problems: list[str], error: type[ApiError], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fetch(*arguments: object) -> list[serverreport.ServerReport]:
+        return [serverreport.ServerReport(f"https://{number}", problem=one) for number, one in enumerate(problems)]
+
+    async def report() -> Obj:
+        return await Gathering(cast("Any", SimpleNamespace(clock=None)), cast("Any", None), NOW).report()
+
+    monkeypatch.setattr(serverreport, "fetch", fetch)
+    with pytest.raises(error, match=said):
+        asyncio.run(report())

@@ -28,6 +28,8 @@ from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.names import organizations
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.endpoints import published
+from mooring.plane.files import lockfile
+from mooring.plane.files.directorylock import only_server
 from mooring.plane.keys import keystore
 from mooring.plane.keys.keystore import Prepared, prepare
 from mooring.secret import Secret
@@ -97,17 +99,19 @@ def test_files_are_for_their_owner_only_whatever_the_umask(tmp_path: Path) -> No
 def test_a_directory_where_everybody_may_write_is_refused(tmp_path: Path) -> None:
     """Somebody could have put a CA of theirs there, or a link where we write."""
     tmp_path.chmod(0o777)
-    with pytest.raises(ConfigError, match="can be written by every user"), keystore.exclusive(tmp_path):
-        pass
+    for lock in (keystore.exclusive, only_server):
+        with pytest.raises(ConfigError, match="can be written by every user"), lock(tmp_path):
+            pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = tmp_path.stat().st_uid
-    monkeypatch.setattr(keystore, "ROOT", -1)
+    monkeypatch.setattr(lockfile, "ROOT", -1)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(ConfigError, match="belongs to another user"), keystore.exclusive(tmp_path):
-        pass
+    for lock in (keystore.exclusive, only_server):
+        with pytest.raises(ConfigError, match="belongs to another user"), lock(tmp_path):
+            pass
     assert list(tmp_path.iterdir()) == []
 
 

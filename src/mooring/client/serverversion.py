@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
-from mooring.errors import MooringError, PeerError
+from mooring.errors import BadRequestError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
+from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.gitversion import is_mooring
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
@@ -23,10 +24,13 @@ async def read_version(client: ClusterClient) -> str:
 
 
 async def other_program(client: ClusterClient) -> str:
-    """Return what a server is that is not Mooring, for messages; "" for a Mooring server."""
+    """Return what a server is that is not Mooring, for messages; "" for a Mooring server.
+
+    Raises ApiError, PeerError for a server that cannot be asked now: it may be Mooring.
+    """
     try:
         version = await read_version(client)
-    except MooringError:
+    except (BadRequestError, UnauthorizedError, ForbiddenError, NotFoundError, NotKubernetesError):
         version = ""
     if is_mooring(version):
         return ""

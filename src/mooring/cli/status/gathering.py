@@ -20,7 +20,7 @@ from mooring.cli.node import machines
 from mooring.cli.serverreport import NOT_READABLE, NOT_SERVED, ServerReport
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import NotMooringError
-from mooring.errors import ApiError, ForbiddenError, NotFoundError, UnauthorizedError
+from mooring.errors import ApiError, ForbiddenError, NotFoundError, ServiceUnavailableError, UnauthorizedError
 from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.kubeconfig.model import Selected
 
@@ -48,12 +48,15 @@ class Gathering:
         return await self._once("reports", partial(serverreport.fetch, self.selected, self.client.clock))
 
     async def report(self) -> Obj:
-        """Return the report of the first server that gives one. Raises ForbiddenError, NotFoundError."""
+        """Return the report of the first server that gives one. Raises ForbiddenError, NotFoundError, ServiceUnavailableError."""
         reports = await self.reports()
         found = next((one.report for one in reports if one.report is not None), None)
         if found is None:
             problems = {one.problem for one in reports}
-            raise (ForbiddenError if NOT_READABLE in problems else NotFoundError)("; ".join(sorted(problems)))
+            known = {NOT_READABLE: ForbiddenError, NOT_SERVED: NotFoundError}
+            unanswered = problems - known.keys()
+            kind = ServiceUnavailableError if unanswered else next(known[one] for one in known if one in problems)
+            raise kind("; ".join(sorted(unanswered or problems)))
         return found
 
     async def machines(self) -> tuple[machines.KnownMachine, ...]:

@@ -365,7 +365,8 @@ async def create_all(
         # the check is not repeated: after a lost response the token exists, created by this command
         await cluster.retry(partial(_store, client, record), clock, limit)
         echo(line)
-        print_allowance(record, clock.now(), await _unenforced_by(client, record.restrictions))
+        unenforced_by = await cluster.retry(partial(_unenforced_by, client, record.restrictions), clock, limit)
+        print_allowance(record, clock.now(), unenforced_by)
 
 
 async def _unenforced_by(client: ClusterClient, limits: Restrictions) -> str:

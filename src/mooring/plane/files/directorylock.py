@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mooring.client.files import make_directory
 from mooring.errors import ConfigError
-from mooring.plane.files.lockfile import no_lock, open_lock
+from mooring.plane.files.lockfile import no_lock, open_lock, refuse_other_writers
 
 log = logging.getLogger("mooring.plane")
 
@@ -33,6 +33,7 @@ LOOK_SECONDS = 0.1
 def only_server(data_dir: Path, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Hold the directory. Raises ConfigError while a server or a command has it."""
     make_directory(data_dir)
+    refuse_other_writers(data_dir)
     descriptor = open_lock(data_dir / FILE)
     try:
         _take(descriptor, data_dir, pause)

@@ -10,6 +10,7 @@ from pathlib import Path
 from mooring.errors import ConfigError
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+ROOT = 0
 _IN_THE_WAY = "something else has that name; move it away"
 _NO_DESCRIPTOR = "raise the limit of open files (ulimit -n, or LimitNOFILE of the unit)"
 _NO_LOCKS = "use a file system with locks (flock), a local one for instance, or mount this one with them"
@@ -43,3 +44,12 @@ def open_lock(path: Path) -> int:
         os.close(descriptor)
         raise ConfigError(f"the lock file {path} cannot be opened: not a regular file; {_IN_THE_WAY}")
     return descriptor
+
+
+def refuse_other_writers(data_dir: Path) -> None:
+    """Raise ConfigError for a directory in which another user may put files: the CA in it could be that user's."""
+    found = data_dir.stat()
+    if found.st_uid not in (os.geteuid(), ROOT):
+        raise ConfigError(f"{data_dir} belongs to another user; give it to this one with chown, or choose another")
+    if found.st_mode & stat.S_IWOTH:
+        raise ConfigError(f"{data_dir} can be written by every user; run chmod 700 on it, or choose another directory")

@@ -28,7 +28,6 @@ import fcntl
 import ipaddress
 import logging
 import os
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -52,7 +51,7 @@ from mooring.pki.x509.successor import bridge, find_cross_signed, is_bridge
 from mooring.plane import endpoints
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.files.exposed import refuse_exposed, warn_if_exposed
-from mooring.plane.files.lockfile import no_lock, open_lock
+from mooring.plane.files.lockfile import no_lock, open_lock, refuse_other_writers
 from mooring.plane.keys.cafiles import load, read_ca
 from mooring.plane.serving.pair import Pair, read_pair
 from mooring.plane.serving.trust import serving_cas
@@ -66,7 +65,6 @@ RENEW_LEFT = timedelta(days=120)
 """Life left at which the certificates of the server and of the administrators are renewed: a third of their year."""
 log = logging.getLogger("mooring.plane")
 
-ROOT = 0
 LOCAL_NAMES = ("localhost",)
 LOCAL_ADDRESSES = ("127.0.0.1", "::1")
 Loaded = TypeVar("Loaded")
@@ -110,7 +108,7 @@ class Prepared:
 def exclusive(data_dir: Path) -> Iterator[None]:
     """Hold the lock of the data directory, after waiting for another process that holds it."""
     make_directory(data_dir)
-    _refuse_other_writers(data_dir)
+    refuse_other_writers(data_dir)
     descriptor = open_lock(data_dir / ".lock")
     try:
         try:
@@ -120,15 +118,6 @@ def exclusive(data_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _refuse_other_writers(data_dir: Path) -> None:
-    """Raise ConfigError for a directory in which another user may put files: the CA in it could be that user's."""
-    found = data_dir.stat()
-    if found.st_uid not in (os.geteuid(), ROOT):
-        raise ConfigError(f"{data_dir} belongs to another user; give it to this one with chown, or choose another")
-    if found.st_mode & stat.S_IWOTH:
-        raise ConfigError(f"{data_dir} can be written by every user; run chmod 700 on it, or choose another directory")
 
 
 def prepare(config: ServerConfig, now: datetime, entropy: Callable[[int], bytes]) -> Prepared:
