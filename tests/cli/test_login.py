@@ -20,13 +20,14 @@ import yaml
 from mooring.cli.login import credential, kubeconfigentries, renewal
 from mooring.cli.login.kubeconfigentries import plan_entries
 from mooring.cli.login.renewal import LoginNeededError
-from mooring.client.login.loginfiles import LoginFiles
+from mooring.client.login.loginfiles import MAX_RECORD, LoginFiles
 from mooring.client.login.loginrequest import LoginRefusedError
 from mooring.clock import Clock
 from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.edit import LISTS
+from mooring.trust.login import loginrecord
 from mooring.trust.login.execcredential import ExecInfo
 from mooring.trust.login.loginrecord import Credential, IdentitySource, Login, Place
 from mooring.trust.oidc.devicegrant import DevicePrompt
@@ -472,6 +473,150 @@ def test_a_record_that_cannot_be_read_can_be_forgotten(
     assert "Forgot the login work; the credential would have been valid until 2026-01-02T04:04:05Z.\n" in done.err
     assert logins.every() == []
     assert mooring("logout", "--all", "--name", "x").code == 2
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory with the kubeconfig entries of `LOGIN`, which is not the current context, and no record."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    (tmp_path / ".kube").mkdir()
+    apply(tmp_path / ".kube/config", LOGIN)
+    change(tmp_path / ".kube/config", use_another)
+    return tmp_path
+
+
+def record(home: Path) -> Path:
+    path = LoginFiles(home / "cache/mooring/logins").path(LOGIN.id)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def damage(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+DAMAGES = [
+    pytest.param(damage(b""), id="empty"),
+    pytest.param(damage(loginrecord.dump(LOGIN)[:-9]), id="torn"),
+    pytest.param(damage(b'{"format": "mooring.dev/login-record/v1"}'), id="without fields"),
+    pytest.param(damage(b'{"format": "mooring.dev/login-record/v9"}'), id="of another format"),
+    pytest.param(damage(b"[]"), id="a list"),
+    pytest.param(damage(b"\xff\x00" * 99), id="bytes"),
+    pytest.param(damage(b" " * (MAX_RECORD + 1)), id="too long"),
+]
+GONE = pytest.param(lambda path: None, id="gone")
+HOW = "--username NAME (or --token-file FILE, or --oidc-issuer-url URL --oidc-client-id ID)"
+AGAIN = f"; run: mooring login --context prod --name work {HOW}"
+
+
+@pytest.mark.parametrize("spoil", [*DAMAGES, GONE])
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        pytest.param(("credential", "--login", LOGIN.id), AGAIN, id="credential"),
+        pytest.param(("login", "--name", "work"), AGAIN, id="login by name"),
+        pytest.param(("login", "--context", "prod"), AGAIN, id="login by context"),
+        pytest.param(
+            ("login", "--kubeconfig", "{home}/.kube/config", "--context", "prod"),
+            f"; run: mooring login --kubeconfig {{home}}/.kube/config --context prod --name work {HOW}",
+            id="login by another kubeconfig",
+        ),
+    ],
+)
+def test_a_lost_record_leads_to_the_command_that_makes_a_new_login(
+    mooring: CommandLine, home: Path, spoil: Callable[[Path], object], arguments: tuple[str, ...], command: str
+) -> None:
+    spoil(record(home))
+    done = mooring(*(one.format(home=home) for one in arguments))
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(("Error: there is no such login on this m", "Error: the record of the login is damaged"))
+    assert done.err.endswith(f"{command.format(home=home)}\n")
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("spoil", [*DAMAGES, GONE])
+def test_that_command_makes_the_login_in_the_same_entries(
+    mooring: CommandLine, home: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], object]
+) -> None:
+    async def request_credential(*asked: object) -> Credential:
+        return NEW
+
+    monkeypatch.setattr(renewal, "request_credential", request_credential)
+    path = record(home)
+    spoil(path)
+    before = yaml.safe_load((home / ".kube/config").read_text())
+    (home / "token").write_text("t")
+    done = mooring("login", "--context", "prod", "--name", "work", "--token-file", str(home / "token"))
+    assert done.code == 0, done.err
+    stored = LoginFiles(path.parent).read(LOGIN.id)
+    assert stored is not None
+    assert stored.credential == NEW
+    assert yaml.safe_load((home / ".kube/config").read_text()) == before | {"current-context": "prod"}
+
+
+def test_a_kubeconfig_without_an_entry_gives_no_context(mooring: CommandLine, home: Path) -> None:
+    (home / ".kube/config").write_text("{")
+    done = mooring("credential", "--login", LOGIN.id)
+    assert (
+        done.err == f"Error: there is no such login on this machine any more; run: mooring login --server URL {HOW}\n"
+    )
+
+
+@pytest.mark.parametrize("spoil", [*DAMAGES, GONE])
+@pytest.mark.parametrize("flags", [(), ("--all",), ("--name", "work"), ("--name", LOGIN.id)])
+def test_logout_removes_what_is_left_of_a_lost_login(
+    mooring: CommandLine, home: Path, spoil: Callable[[Path], object], flags: tuple[str, ...]
+) -> None:
+    spoil(record(home))
+    is_there = record(home).exists()
+    done = mooring("logout", *flags)
+    assert (done.code, done.err) == (0, f"Forgot the login work{'' if is_there else ', whose record was gone'}.\n")
+    assert not record(home).exists()
+    top = yaml.safe_load((home / ".kube/config").read_text())
+    assert [one["name"] for one in top["users"]] == ["admin"]
+    assert [one["name"] for one in top["contexts"]] == ["admin"]
+    again = mooring("logout", *flags)
+    if flags[:1] == ("--name",):
+        assert (again.code, again.err) == (1, f'Error: there is no login "{flags[1]}"\n')
+    else:
+        assert (again.code, again.err) == (0, "There is no login on this machine.\n")
+
+
+def test_logout_prefers_the_login_that_has_a_record(mooring: CommandLine, home: Path) -> None:
+    record(home)
+    LoginFiles(record(home).parent).write(replace(LOGIN, name="second"))
+    done = mooring("logout")
+    assert done.err.startswith("Forgot the login second; the credential would have been valid until")
+    assert "prod" in (home / ".kube/config").read_text()
+
+
+def test_logout_leaves_the_entries_of_a_login_in_another_cache_directory(mooring: CommandLine, home: Path) -> None:
+    def move(top: Any) -> None:
+        top["users"][0]["user"]["exec"]["env"] = [{"name": "XDG_CACHE_HOME", "value": "/elsewhere"}]
+
+    change(home / ".kube/config", move)
+    assert mooring("logout", "--all").err == "There is no login on this machine.\n"
+    assert "prod" in (home / ".kube/config").read_text()
+
+
+@pytest.mark.parametrize("content", ["{", "- a"])
+def test_a_kubeconfig_that_cannot_be_read_keeps_no_record(mooring: CommandLine, home: Path, content: str) -> None:
+    LoginFiles(record(home).parent).write(LOGIN)
+    (home / ".kube/config").write_text(content)
+    done = mooring("logout")
+    assert done.code == 1
+    assert done.err.startswith("Forgot the login work; ")
+    assert "Error: " in done.err
+    assert not record(home).exists()
+
+
+def test_a_record_that_cannot_be_removed_is_told(mooring: CommandLine, home: Path) -> None:
+    record(home).mkdir()
+    done = mooring("logout", "--name", "work")
+    assert done.code == 1
+    assert done.err == f"Error: {record(home)} cannot be removed: is a directory\n"
 
 
 # ── the kubeconfig ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mooring.cli.printing.output import echo
-from mooring.client.login.loginfiles import LoginFiles, directory
+from mooring.client.login.loginfiles import LoginFiles, LostLoginError, directory
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, MooringError
 from mooring.trust.login.execcredential import ExecInfo, check_cluster, exec_credential, read_exec_info
@@ -79,7 +79,9 @@ def current_credential(
 
 
 def _read_login(logins: LoginFiles, login_id: str) -> Login:
-    login = logins.read(login_id)
-    if login is None:
-        raise ConfigError("there is no such login on this machine any more; run mooring login")
-    return login
+    try:
+        return logins.existing(login_id)
+    except LostLoginError as error:
+        from mooring.cli.login.kubeconfigentries import new_login_command
+
+        raise ConfigError(f"{error}; run: {new_login_command(login_id)}") from None

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from mooring.trust.login.execcredential import API_VERSIONS
 from mooring.trust.login.loginrecord import Login, Place
 
 _ID = re.compile(r"[0-9a-f]{16}")
+_SOURCE_FLAGS = "--username NAME (or --token-file FILE, or --oidc-issuer-url URL --oidc-client-id ID)"
 
 
 def plugin_login(plugin: ExecPlugin | None) -> str:
@@ -153,6 +155,19 @@ def check_kubeconfig(login: Login) -> None:
             )
 
 
+def new_login_command(login_id: str, kubeconfig: str = "") -> str:
+    """Return the command that makes a new login in the entries of one whose record is lost: they do not say how to log in."""
+    with suppress(ConfigError):
+        config = KubeconfigFiles(kubeconfig).read()
+        users = {user.name for user in config.users if plugin_login(user.exec) == login_id}
+        for context in config.contexts:
+            if context.user in users:
+                chosen = ("--kubeconfig", kubeconfig) if kubeconfig else ()
+                words = ("mooring", "login", *chosen, "--context", context.name, "--name", context.user)
+                return f"{shlex.join(words)} {_SOURCE_FLAGS}"
+    return f"mooring login --server URL {_SOURCE_FLAGS}"
+
+
 def _clusters_of(config: Kubeconfig, login: Login, user_names: Collection[str]) -> list[str]:
     """Return the names of the cluster entries that are the login's. Raises ConfigError for its entry of another cluster."""
     used = {one.cluster for one in config.contexts if one.user in user_names}
@@ -247,6 +262,12 @@ class KubeconfigFiles:
     def read(self) -> Kubeconfig:
         """Return the merged kubeconfig."""
         return merge_kubeconfigs(self._configs())
+
+    def logins(self) -> dict[str, str]:
+        """Return the name of the user for each login that the kubeconfigs run from this cache directory, by the login's id."""
+        plugins = [(user.name, user.exec) for config in self._configs() for user in config.users if user.exec]
+        own = {plugin_login(plugin): name for name, plugin in plugins if "XDG_CACHE_HOME" not in dict(plugin.env)}
+        return {login_id: name for login_id, name in own.items() if login_id}
 
     def check(self, plan: Callable[[Kubeconfig], EntryPlan]) -> None:
         """Raise ConfigError when a file that the plan changes cannot be written."""

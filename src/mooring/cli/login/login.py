@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import click
 
 from mooring.cli import cluster
-from mooring.cli.login.kubeconfigentries import KubeconfigFiles, plan_entries, plugin_login
+from mooring.cli.login.kubeconfigentries import KubeconfigFiles, new_login_command, plan_entries, plugin_login
 from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, SECRET_IN_FORM, LoginNeededError, log_in, renew
 from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import WholeNumber, usage
@@ -32,7 +32,7 @@ from mooring.cli.printing.output import echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
 from mooring.client.http.requests import drive_fetching
-from mooring.client.login.loginfiles import LoginFiles, directory
+from mooring.client.login.loginfiles import LoginFiles, LostLoginError, directory
 from mooring.client.serverversion import check_anonymously
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ApiError, ConfigError, PeerError
@@ -168,7 +168,7 @@ def login(
         else:
             chosen = cluster.selected(kubeconfig, context_name)
             place = _place_of_context(chosen)
-            earlier = _earlier_login(chosen, logins, must_exist=source.kind == loginrecord.KUBECONFIG)
+            earlier = _earlier_login(chosen, kubeconfig, logins, must_exist=source.kind == loginrecord.KUBECONFIG)
         if source.kind == loginrecord.KUBECONFIG:
             is_repeated = earlier is not None
             source = earlier.source if earlier is not None else _kubeconfig_source(kubeconfig, context_name)
@@ -198,7 +198,7 @@ def login(
     try:
         try:
             with logins.locked(found.id):
-                stored = logins.read(found.id) if is_repeated else None
+                stored = logins.readable(found.id) if is_repeated else None
                 if stored is not None:  # another process may have renewed it, and replaced its refresh token
                     found = replace(stored, place=place, kind=found.kind, without_cluster=found.without_cluster)
                 found = renew(found, clock, logins.write, secret=secret)
@@ -275,22 +275,23 @@ def _login_named(name: str, kubeconfig: str, source: IdentitySource, logins: Log
     """Return the login of this name and a context of it, preferably the current one; None without one, and "" without a context.
 
     `source`: that of the flags. A login from another source is passed over, so that a password for the server of the current
-    context goes to no other.
+    context goes to no other. Without flags, a user entry of this name whose login is lost gives its context.
     """
     named = {
         login.id: login
         for login in filter(None, map(logins.readable, logins.every()))
         if login.name == name and source in (IdentitySource(loginrecord.KUBECONFIG), login.source)
     }
-    if not named:
-        return None, ""
     config = KubeconfigFiles(kubeconfig).read()
     users = {user.name: plugin_login(user.exec) for user in config.users}
-    contexts = [one for one in config.contexts if users.get(one.user) in named]
+    lost = users.get(name, "")
+    if named or source.kind != loginrecord.KUBECONFIG or not lost or logins.readable(lost) is not None:
+        lost = ""
+    contexts = [one for one in config.contexts if users.get(one.user) in named or (lost and one.user == name)]
     contexts.sort(key=lambda one: (one.name != config.current_context, one.name != name))
     if contexts:
-        return named[users[contexts[0].user]], contexts[0].name
-    if kubeconfig or source.kind != loginrecord.KUBECONFIG:
+        return named.get(users[contexts[0].user]), contexts[0].name
+    if not named or kubeconfig or source.kind != loginrecord.KUBECONFIG:
         return None, ""
     if len(named) > 1:
         raise ConfigError(f'there are several logins "{name}": say which with --server or --context')
@@ -308,17 +309,17 @@ def _moved_from(found: Login, earlier: Login | None, config: Kubeconfig, logins:
     return ids - {found.id}
 
 
-def _earlier_login(chosen: Selected, logins: LoginFiles, *, must_exist: bool) -> Login | None:
-    """Return the login of the chosen context; None when it is not a login."""
+def _earlier_login(chosen: Selected, kubeconfig: str, logins: LoginFiles, *, must_exist: bool) -> Login | None:
+    """Return the login of the chosen context; None when it is not a login, or its record is lost."""
     login_id = plugin_login(chosen.user.exec)
     if not login_id:
         return None
-    found = logins.read(login_id)
-    if found is None and must_exist:
-        raise ConfigError(
-            "the login of this context is not on this machine any more: say how to log in, with --username for example"
-        )
-    return found
+    try:
+        return logins.existing(login_id)
+    except LostLoginError as error:
+        if must_exist:
+            raise ConfigError(f"{error}; run: {new_login_command(login_id, kubeconfig)}") from None
+        return None
 
 
 # ── source ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,10 +1,13 @@
 """`mooring logout`: remove a login and its kubeconfig entries.
 
 Rules kept here: the credential is removed from this machine first. It stays valid at the cluster until its end, which is printed.
-Running the command twice is allowed. Entries are removed that run the login, whatever their names are, and no others.
+Running the command twice is allowed. Entries are removed that run the login, whatever their names are, and no others. Entries
+whose record is gone are a login, too: without --name and --all, when there is no record at all.
 """
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import click
 
@@ -28,12 +31,16 @@ def logout(name: str, every: bool, kubeconfig: str) -> None:
     """Remove the credential of a login, and its kubeconfig entries."""
     if name and every:
         raise click.UsageError("--name and --all exclude each other")
-    logins = LoginFiles(directory())
+    logins, files = LoginFiles(directory()), KubeconfigFiles(kubeconfig)
+    entries: dict[str, str] = {}
+    with suppress(ConfigError):  # records go first; removing the entries below says what is wrong with the kubeconfig
+        entries = files.logins()
+    stored = logins.every()
     labels: dict[str, str] = {}
     until = {}
-    for login_id in logins.every():
+    for login_id in dict.fromkeys([*stored, *entries]) if name or every else stored or entries:
         login = logins.readable(login_id)
-        labels[login_id] = login.name if login else login_id
+        labels[login_id] = login.name if login else entries.get(login_id, login_id)
         if login and login.credential:
             until[login_id] = rfc3339(login.credential.expires)
     chosen = [login_id for login_id, label in labels.items() if every or name in (label, login_id) or not name]
@@ -42,7 +49,10 @@ def logout(name: str, every: bool, kubeconfig: str) -> None:
     if name and not chosen:
         raise ConfigError(f'there is no login "{name}"')
     for login_id in chosen:
-        logins.remove(login_id)
         end = f"; the credential would have been valid until {until[login_id]}" if login_id in until else ""
+        if not logins.remove(login_id):
+            end = ", whose record was gone"
         echo(f"Forgot the login {labels[login_id]}{end}.", err=True)
-    KubeconfigFiles(kubeconfig).remove(chosen, {labels[login_id] for login_id in chosen})
+    files.remove(chosen, {labels[login_id] for login_id in chosen})
+    if not chosen:
+        echo("There is no login on this machine.", err=True)

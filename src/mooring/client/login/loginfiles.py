@@ -21,7 +21,7 @@ from pathlib import Path
 from mooring.client.files import home, make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError
 from mooring.trust.login import loginrecord
-from mooring.trust.login.loginrecord import Login
+from mooring.trust.login.loginrecord import Login, LoginRecordError
 
 LOCK_PAUSE = 0.05
 """Seconds between two tries for the lock of a login."""
@@ -39,6 +39,10 @@ def directory(environ: Mapping[str, str] | None = None) -> Path:
     return root / "mooring" / "logins"
 
 
+class LostLoginError(ConfigError):
+    """There is no record of a login, or it is damaged: only a person can make the login again."""
+
+
 class LoginFiles:
     """Logins of one user. Raises ConfigError for a file that cannot be read or written."""
 
@@ -49,7 +53,7 @@ class LoginFiles:
         return self._place / f"{loginrecord.check_id(login_id)}.json"
 
     def read(self, login_id: str) -> Login | None:
-        """Return the login with this id; None when there is none."""
+        """Return the login with this id; None when there is none. Raises LoginRecordError for a record that is damaged."""
         path = self.path(login_id)
         try:
             found = path.stat()
@@ -60,7 +64,20 @@ class LoginFiles:
         above = self._place.stat()
         if found.st_uid != os.geteuid() or above.st_uid != os.geteuid() or stat.S_IMODE(above.st_mode) & 0o022:
             raise ConfigError(f"{path} may have been written by another user; remove {self._place} and log in again")
+        if found.st_size > MAX_RECORD:
+            raise LoginRecordError(f"{path} has more than {MAX_RECORD} bytes")
         return loginrecord.load(read_limited(path, MAX_RECORD))
+
+    def existing(self, login_id: str) -> Login:
+        """Return the login with this id. Raises LostLoginError."""
+        path = self.path(login_id)
+        try:
+            login = self.read(login_id)
+        except LoginRecordError:
+            raise LostLoginError(f"the record of the login is damaged ({path})") from None
+        if login is None:
+            raise LostLoginError("there is no such login on this machine any more")
+        return login
 
     def readable(self, login_id: str) -> Login | None:
         """Return the login with this id; None when there is none, or its record cannot be read."""
@@ -83,9 +100,12 @@ class LoginFiles:
         path = self.path(login_id)
         if not path.exists():
             return False
-        with self.locked(login_id), suppress(FileNotFoundError):
-            path.unlink()
-            path.with_suffix(".lock").unlink()
+        with self.locked(login_id):
+            try:
+                path.unlink(missing_ok=True)
+                path.with_suffix(".lock").unlink(missing_ok=True)
+            except OSError as error:
+                raise ConfigError(f"{path} cannot be removed: {(error.strerror or str(error)).lower()}") from None
         return True
 
     @contextmanager

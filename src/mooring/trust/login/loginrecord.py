@@ -178,7 +178,7 @@ def load(data: bytes) -> Login:
     try:
         return _read_login(json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise LoginRecordError("the record of the login cannot be read; run mooring login again") from None
+        raise LoginRecordError("the record of the login cannot be read") from None
 
 
 def _read_login(record: Any) -> Login:
