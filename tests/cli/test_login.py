@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -27,6 +29,7 @@ from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.edit import LISTS
+from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.login import loginrecord
 from mooring.trust.login.execcredential import ExecInfo
 from mooring.trust.login.loginrecord import Credential, IdentitySource, Login, Place
@@ -84,6 +87,11 @@ OIDC = ("--oidc-issuer-url", "https://i.example", "--oidc-client-id", "kubernete
         pytest.param((*SERVER, *JANE, "--credential", "password"), "is not one of", id="a credential nobody gives"),
         pytest.param(
             (*JANE, "--kubeconfig", "/nowhere"), "/nowhere cannot be read", id="a kubeconfig that is not there"
+        ),
+        pytest.param(
+            (*SERVER, *JANE, "--kubeconfig-out", "-"),
+            "--kubeconfig-out changes a file",
+            id="standard output for entries",
         ),
     ],
 )
@@ -282,7 +290,7 @@ class QuickClock(ManualClock):
 
 
 REFRESHED = (200, {"id_token": "a.b.c", "refresh_token": "second"})
-REFUSED = LoginRefusedError("401")
+REFUSED = LoginRefusedError("https://a", KubeconfigUser(""), "6e0a3f5a-9a52")
 
 
 @pytest.mark.parametrize(
@@ -301,7 +309,8 @@ REFUSED = LoginRefusedError("401")
         pytest.param(
             REFRESHED,
             [REFUSED],
-            "the cluster does not accept the ID token that the provider refreshed",
+            "the cluster does not accept the ID token that the provider refreshed; an administrator of a Mooring server learns the "
+            "reason with: mooring auth explain 6e0a3f5a-9a52",
             b"second",
             id="an ID token that the cluster refuses",
         ),
@@ -929,6 +938,66 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink()
     assert LOGIN.id in (tmp_path / "real").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"], "the lock is gone"
+
+
+@pytest.mark.parametrize(
+    ("source", "flags", "again"),
+    [
+        pytest.param(OIDC, (), "mooring login --name work", id="a provider"),
+        pytest.param(
+            OIDC,
+            ("--kubeconfig-out", "{} b"),
+            "mooring login --name work --kubeconfig-out '{} b'",
+            id="another kubeconfig",
+        ),
+        pytest.param(("--token-file", "{}"), (), "mooring login --name work", id="a file with a token"),
+        pytest.param(("--token-file", "-"), (), "the same command", id="a token that is not stored"),
+    ],
+)
+def test_a_login_whose_entries_cannot_be_written_is_kept_and_says_how_to_go_on(
+    mooring: CommandLine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: tuple[str, ...],
+    flags: tuple[str, ...],
+    again: str,
+) -> None:
+    """The disk becomes full between the check and the write."""
+
+    def full(path: Path, data: bytes) -> None:
+        raise ConfigError(f"{path} cannot be written: no space left on device")
+
+    file = tmp_path / "a"
+    file.write_text("x")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    command = import_module("mooring.cli.login.login")
+    monkeypatch.setattr(command, "renew", lambda login, *_, **__: login.with_credential(NEW))
+    monkeypatch.setattr(command, "_read_stdin", lambda *_: None)
+    words = [word.format(file) for word in ("login", *SERVER, *source, "--name", "work", *flags)]
+    with monkeypatch.context() as patch:
+        patch.setattr(kubeconfigentries, "replace_content", full)
+        done = mooring(*words)
+    out = f"{file} b" if flags else str(tmp_path / "config")
+    kept = f"the login is kept: {again.format(file)} writes its entries"
+    assert (done.code, done.err) == (1, f"Error: {out} cannot be written: no space left on device; {kept}\n")
+    assert len(list((tmp_path / "mooring/logins").glob("*.json"))) == 1
+    repeated = mooring(*(words if again == "the same command" else shlex.split(again.format(file))[1:]))
+    assert repeated.code == 0, repeated.err
+    assert [user.name for user in kubeconfigentries.KubeconfigFiles(out).read().users] == ["work"]
+
+
+@pytest.mark.parametrize("name", ["loop", "loop/config"])
+def test_a_symbolic_link_that_leads_to_itself_is_named(mooring: CommandLine, tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "token").write_text("x")
+    done = mooring("login", *SERVER, "--token-file", str(tmp_path / "token"), "--kubeconfig-out", str(tmp_path / name))
+    assert (done.code, done.err) == (
+        1,
+        f"Error: {tmp_path / name} cannot be used: too many levels of symbolic links; check the path: a symbolic link leads to "
+        "itself\n",
+    )
+    assert (tmp_path / "loop").is_symlink()
 
 
 def test_a_directory_in_which_no_lock_can_be_made_is_told(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pty
+import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
@@ -183,7 +184,7 @@ def test_what_a_login_gave_logs_nobody_in_again(jane: Workstation) -> None:
 @pytest.mark.parametrize(
     ("flags", "stdin", "message"),
     [
-        pytest.param(("--username", "jane"), "wrong", "does not accept the credentials", id="a wrong password"),
+        pytest.param(("--username", "jane"), "wrong", "with: mooring auth explain ", id="a wrong password"),
         pytest.param(("--username", "nobody"), PASSWORD, "does not accept the credentials", id="an unknown user"),
         pytest.param(("--username", "jane"), "", "standard input is empty", id="no password"),
         pytest.param(("--username", "sneak"), PASSWORD, 'the group "system:masters"', id="a group of the system"),
@@ -306,6 +307,56 @@ def test_a_kubeconfig_that_cannot_be_written_is_known_before_the_login(jane: Wor
     assert done.code == 1
     assert "everybody may replace files" in done.err
     assert set(jane.home.rglob("*")) == before, "there is no login"
+
+
+@pytest.fixture
+def mounted(jane: Workstation) -> Iterator[Path]:
+    """A kubeconfig that is a mount point, as in a container. Its directory and the file are of one file system."""
+    (jane.home / "outside").write_text("kind: Config\napiVersion: v1\nunknown: kept\n" + "# comment\n" * 500)
+    mounted = jane.home / "mounted"
+    mounted.touch()
+    if subprocess.run(["mount", "--bind", jane.home / "outside", mounted], capture_output=True).returncode:
+        pytest.skip("a bind mount needs root")
+    yield mounted
+    subprocess.run(["umount", mounted], check=True)
+
+
+def test_a_kubeconfig_that_is_a_mount_point_is_written_in_place(jane: Workstation, mounted: Path) -> None:
+    done = jane.login("--kubeconfig-out", str(mounted))
+    assert done.code == 0, done.err
+    assert load((jane.home / "outside").read_bytes())["unknown"] == "kept"
+    assert parse_kubeconfig((jane.home / "outside").read_bytes()).current_context == jane.only_login().name
+    assert jane.mooring("logout", "--kubeconfig", str(mounted)).code == 0
+    assert parse_kubeconfig((jane.home / "outside").read_bytes()).users == ()
+    assert sorted(path.name for path in jane.home.iterdir() if path.is_file()) == ["mounted", "outside"]
+
+
+def test_a_mount_point_that_is_read_only_is_known_before_the_login(jane: Workstation, mounted: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,bind,ro", mounted], check=True)
+    before = logins_served(jane.server)
+    done = jane.login("--kubeconfig-out", str(mounted))
+    assert done.code == 1
+    assert f"{mounted} cannot be written: read-only file system" in done.err
+    assert (logins_served(jane.server), jane.logins.every()) == (before, [])
+
+
+@pytest.mark.parametrize("full", ["kubeconfig", "cache"])
+def test_a_full_disk_is_known_before_the_login(jane: Workstation, full: str) -> None:
+    place = jane.kubeconfig.parent if full == "kubeconfig" else jane.home / ".cache"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        (place / "ballast").write_bytes(bytes(60 << 10))
+        before = logins_served(jane.server)
+        done = jane.login()
+        assert done.code == 1
+        assert done.err.endswith(
+            "cannot be written: no space left on device; free some space and run the command again\n"
+        )
+        assert (logins_served(jane.server), jane.logins.every()) == (before, [])
+    finally:
+        subprocess.run(["umount", place], check=True)
 
 
 def test_after_logout_nothing_of_the_login_is_left(jane: Workstation) -> None:

@@ -433,6 +433,14 @@ def test_names_that_the_list_prints_are_approved_and_shown(live_server: LiveServ
     assert f'"node/{name}" names a node; give NAME or {QUALIFIED}/NAME' in wrong.err
 
 
+def test_a_kubeconfig_for_standard_output_leaves_no_file(
+    csr: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert csr.done("kubeconfig", "user", f"joe-{secrets.token_hex(4)}", "--out", "-").startswith("apiVersion: v1\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("out", ["missing/joe.conf", "file/joe.conf"])
 def test_a_kubeconfig_that_cannot_be_written_requests_no_certificate(
     live_server: LiveServer, csr: CommandLine, tmp_path: Path, out: str

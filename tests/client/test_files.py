@@ -8,7 +8,9 @@ import os
 import re
 import ssl
 import stat
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +241,94 @@ def test_the_check_of_a_place_leaves_it_as_it_is(tmp_path: Path) -> None:
     files.check_writable(tmp_path / "a")
     files.check_writable(tmp_path / "b")
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a", b"x")]
+
+
+@pytest.mark.parametrize(
+    ("number", "is_refused"),
+    [
+        pytest.param(errno.EPERM, True, id="an immutable file"),
+        pytest.param(errno.EACCES, False, id="a read-only one"),
+        pytest.param(errno.ETXTBSY, False, id="a running program"),
+    ],
+)
+def test_a_file_that_no_rename_replaces_is_known_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_refused: bool
+) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    opened = os.open
+
+    def refuse(path: Any, flags: int, *mode: int) -> int:
+        if path == tmp_path / "a" and flags & os.O_WRONLY:
+            raise OSError(number, os.strerror(number))
+        return opened(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ConfigError, match="operation not permitted") if is_refused else nullcontext():
+        files.check_writable(tmp_path / "a")
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a", b"x")]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mounted], capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield mounted
+    subprocess.run(["umount", mounted], check=True)
+
+
+@pytest.fixture
+def mount_point(small_disk: Path) -> Iterator[Path]:
+    """A file of that file system, mounted on another file of it."""
+    (small_disk / "outside").write_bytes(b"o" * 5000)
+    mounted = small_disk / "mounted"
+    mounted.touch()
+    subprocess.run(["mount", "--bind", small_disk / "outside", mounted], check=True)
+    yield mounted
+    subprocess.run(["umount", mounted], check=True)
+
+
+@pytest.mark.parametrize("content", [b"new", b"n" * 5000, b"n" * 9000], ids=["shorter", "as long", "longer"])
+def test_a_mount_point_is_written_in_place(mount_point: Path, content: bytes) -> None:
+    files.check_writable(mount_point, in_place=True)
+    files.replace_content(mount_point, content)
+    assert mount_point.with_name("outside").read_bytes() == content
+    assert len(list(mount_point.parent.iterdir())) == 2, "there is no other file"
+
+
+def test_a_mount_point_that_is_replaced_only_whole_is_known_before(mount_point: Path) -> None:
+    refused = "mounted cannot be written: device or resource busy; another file is mounted there"
+    with pytest.raises(ConfigError, match=refused):
+        files.check_writable(mount_point)
+    with pytest.raises(ConfigError, match=refused):
+        write_atomic(mount_point, b"x")
+
+
+def test_a_full_disk_is_known_before_and_spares_the_old_content(mount_point: Path) -> None:
+    files.check_writable(mount_point, in_place=True)
+    with suppress(OSError), (mount_point.parent / "ballast").open("wb") as ballast:
+        ballast.write(bytes(1 << 20))
+    for path, in_place in ((mount_point, True), (mount_point.with_name("outside"), False)):
+        with pytest.raises(ConfigError, match="no space left on device; free some space"):
+            files.check_writable(path, in_place=in_place)
+    with pytest.raises(ConfigError, match="no space left on device"):
+        files.replace_content(mount_point, b"n" * 9000)
+    assert mount_point.read_bytes() == b"o" * 5000
+    files.replace_content(mount_point, b"n" * 4000)
+    assert mount_point.read_bytes() == b"n" * 4000
+
+
+def test_without_proc_no_file_is_taken_for_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").touch()
+
+    def fail(_: str) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(files, "_mount_id", fail)
+    files.replace_content(tmp_path / "a", b"x")
+    assert (tmp_path / "a").read_bytes() == b"x"
 
 
 @pytest.mark.parametrize(("uid", "owner"), [(0, "root (uid 0)"), (4_000_000, "uid 4000000")], ids=["known", "unknown"])

@@ -12,9 +12,9 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.login import loginrequest
-from mooring.client.login.loginrequest import request_credential
+from mooring.client.login.loginrequest import LoginRefusedError, request_credential
 from mooring.clock import rfc3339
-from mooring.errors import ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
+from mooring.errors import ApiError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
@@ -60,6 +60,12 @@ class Client:
 @pytest.fixture(autouse=True)
 def client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loginrequest, "ClusterClient", Client)
+
+
+def with_id(error: ApiError) -> ApiError:
+    """The error of a response with an Audit-Id."""
+    error.audit_id = "6e0a3f5a-9a52"
+    return error
 
 
 def exchanged(answer: Callable[[Obj], Any], kind: str, place: Place = PLACE) -> Credential:
@@ -168,3 +174,39 @@ def test_another_kind_of_key_than_was_made_is_another_key() -> None:
     certificate = CA.sign(profiles.client(other.public_key(), EPOCH, "jane"), other)
     with pytest.raises(PeerError, match="certified another key"):
         exchanged(lambda body: {**certified(body), "certificate": certificate.certificate_pem.decode()}, CERTIFICATE)
+
+
+EXPLAINED = "; an administrator of a Mooring server learns the reason with: mooring auth explain 6e0a3f5a-9a52"
+TOKEN_CAUSE = "the token has expired, or is of another issuer, audience or cluster"
+
+
+@pytest.mark.parametrize(
+    ("user", "cause"),
+    [
+        pytest.param(USER, "a wrong user name or password", id="a password"),
+        pytest.param(KubeconfigUser("", token=Secret("t")), TOKEN_CAUSE, id="a token"),
+        pytest.param(KubeconfigUser("", token_file="t"), TOKEN_CAUSE, id="a file with a token"),
+        pytest.param(
+            KubeconfigUser("", certificate_file="c"), "they have expired, or are of another cluster", id="a certificate"
+        ),
+    ],
+)
+@pytest.mark.parametrize("audit_id", ["", "6e0a3f5a-9a52"], ids=["without an id", "with an id"])
+def test_refused_credentials_are_explained_by_their_kind_and_the_audit_id(
+    user: KubeconfigUser, cause: str, audit_id: str
+) -> None:
+    error = LoginRefusedError("https://a", user, audit_id)
+    assert str(error) == f"https://a does not accept the credentials: {cause}{EXPLAINED if audit_id else ''}"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(UnauthorizedError(), id="401"),
+        pytest.param(ForbiddenError('User "system:anonymous" cannot post path "/mooring/v1/login"'), id="ignored"),
+    ],
+)
+def test_a_refusal_names_the_command_that_explains_it(error: ApiError) -> None:
+    with pytest.raises(PeerError) as caught:
+        exchanged(raises(with_id(error)), TOKEN)
+    assert str(caught.value).endswith(EXPLAINED)

@@ -15,7 +15,15 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mooring.client.files import ROOT, check_memory_files, make_directory, os_reason, sync_directory, write_atomic
+from mooring.client.files import (
+    ROOT,
+    check_memory_files,
+    make_directory,
+    os_reason,
+    real_path,
+    sync_directory,
+    write_atomic,
+)
 from mooring.errors import ConfigError
 
 DIRECTORY_MODE = 0o755
@@ -36,9 +44,9 @@ def check_places(root: Path, *directories: Path, files: Iterable[Path] = ()) -> 
     """
     check_memory_files()
     try:
-        top = root.resolve()
+        top = real_path(root)
         for place in (*directories, *files):
-            real = place.resolve()
+            real = real_path(place)
             if not real.is_relative_to(top):
                 raise ConfigError(
                     f"{place} leads out of {root}, to {real}: remove the symbolic link, or name another --root"
@@ -46,9 +54,8 @@ def check_places(root: Path, *directories: Path, files: Iterable[Path] = ()) -> 
             for one in _directories_to(place):
                 if one.is_relative_to(root) or one.is_relative_to(top):
                     _check_directory(one, is_last=one == real)
-    except (OSError, RuntimeError) as error:
-        reason = os_reason(error) if isinstance(error, OSError) else "a symbolic link leads to itself"
-        raise ConfigError(f"{root} cannot be used: {reason}") from error
+    except OSError as error:
+        raise ConfigError(f"{root} cannot be used: {os_reason(error)}") from error
 
 
 def make_places(root: Path, *directories: Path, files: Iterable[Path] = ()) -> None:

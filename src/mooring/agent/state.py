@@ -34,7 +34,7 @@ from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.record import RecordFile
 from mooring.apimachinery.schema import Obj
 from mooring.client import kubeconfigfiles
-from mooring.client.files import exposure, read_limited
+from mooring.client.files import check_writable, exposure, read_limited
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key, private_key_pem
@@ -94,8 +94,9 @@ class NodeState:
         disk.check_places(self.root, *self._directories, files=self._files)
 
     def make_places(self) -> None:
-        """Make the directories, and check them once more, before a secret is written. Raises ConfigError."""
+        """Make the directories, and check them and kubelet.conf once more, before a secret is written. Raises ConfigError."""
         disk.make_places(self.root, *self._directories, files=self._files)
+        check_writable(self.kubeconfig)  # before the token is used up
 
     @property
     def _directories(self) -> tuple[Path, ...]:

@@ -14,7 +14,6 @@ import os
 import re
 import secrets
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -30,7 +29,7 @@ from mooring.cli.csr.details import PLURAL
 from mooring.cli.options.flags import DURATION, not_empty
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
-from mooring.client.files import atomic_file, read_limited
+from mooring.client.files import check_writable, read_limited, write_atomic
 from mooring.clock import Clock
 from mooring.duration import format_duration
 from mooring.errors import ConfigError, PeerError
@@ -104,16 +103,15 @@ def user(
     key = generate_key(key_algorithm)
     request_pem = build_request(key, name, split_commas(groups))
     wanted = build_signing_request(name, request_pem, expiration)
-    # the file is created first: a path that cannot be written would lose the key of an issued certificate
-    with atomic_file(Path(out)) if out else nullcontext() as file:
-        certificate_pem = chosen.run(lambda client: request_certificate(client, wanted, clock, chosen.timeout))
-        leaf = bundles.certificates(certificate_pem)[0]
-        check_matches_request(leaf, parse_request(request_pem), clock.now())
-        found = KubeconfigUser(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
-        text = format_kubeconfig(_kubeconfig(chosen.selected, found, cluster_name))
-        if file is not None:
-            file.write(text.encode())
     if out:
+        check_writable(Path(out))  # before the certificate is issued, whose key would be lost
+    certificate_pem = chosen.run(lambda client: request_certificate(client, wanted, clock, chosen.timeout))
+    leaf = bundles.certificates(certificate_pem)[0]
+    check_matches_request(leaf, parse_request(request_pem), clock.now())
+    found = KubeconfigUser(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
+    text = format_kubeconfig(_kubeconfig(chosen.selected, found, cluster_name))
+    if out:
+        write_atomic(Path(out), text.encode())
         echo(f"Wrote {out}: user {name}, valid until {leaf.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}", err=True)
     else:
         echo(*text.rstrip("\n").split("\n"))

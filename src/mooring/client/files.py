@@ -30,6 +30,8 @@ from mooring.errors import ConfigError
 
 MAX_READ = 4 << 20
 """Bytes: no key, certificate bundle or kubeconfig comes near 4 MiB."""
+SPARE = 16 << 10
+"""Bytes that a disk must have left before a write: a key, a chain of certificates or the entries of a login, and its record."""
 ROOT = 0
 """User id of root, which can change every file."""
 _HANDED_OVER = (Path("/dev/fd"), Path("/proc/self/fd"))
@@ -51,16 +53,82 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
         file.write(data)
 
 
-def check_writable(path: Path) -> None:
-    """Raise ConfigError unless a file can take the place of `path`. Its directory exists, and `path` is left as it is."""
+def replace_content(path: Path, data: bytes) -> None:
+    """Replace the content of `path` as `write_atomic` does, or in place where it is a mount point. Raises ConfigError.
+
+    For files that other programs write in place, too, and that containers mount one by one, such as a kubeconfig.
+    """
+    if not _is_mount_point(path):
+        write_atomic(path, data)
+        return
+    try:
+        # No rename replaces a mount point, so that a crash while the old content is overwritten leaves a part of each. A full disk
+        # does not: the new end is written first.
+        size = path.stat().st_size
+        try:
+            with path.open("r+b") as file:
+                file.seek(size)
+                file.write(data[size:])
+        except OSError:
+            os.truncate(path, size)
+            raise
+        with path.open("r+b") as file:
+            file.write(data)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {os_reason(error)}") from error
+
+
+def check_writable(path: Path, *, in_place: bool = False) -> None:
+    """Raise ConfigError unless a file can take the place of `path`. Its directory exists, and `path` is left as it is.
+
+    `in_place`: it is written by `replace_content`. A disk can still become full before the write.
+    """
     _refuse_other_than_file(path)
     try:
         _refuse_open_directory(path.parent)
+        exists, is_mounted = os.path.lexists(path), _is_mount_point(path)
+        if is_mounted and not in_place:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        if exists:
+            try:
+                os.close(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+            except OSError as error:
+                # a rename needs no right on the file that it replaces, and is refused for an immutable one
+                if is_mounted or error.errno == errno.EPERM:
+                    raise
+        if is_mounted:
+            disk = os.statvfs(path)
+            if disk.f_blocks and disk.f_bavail * disk.f_frsize < SPARE:  # some file systems do not count blocks
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return
+        replaced = min(path.lstat().st_size, MAX_READ) if exists else 0  # which stays until the new file is complete
         temporary, descriptor = _create_temporary(path, 0o600)
-        os.close(descriptor)
-        temporary.unlink()
+        with os.fdopen(descriptor, "wb") as file:
+            temporary.unlink()
+            file.write(bytes(replaced + SPARE))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {os_reason(error)}") from error
+
+
+def _is_mount_point(path: Path) -> bool:
+    """Return True for a file on which another is mounted, as containers have it. Its device may be that of its directory."""
+    try:
+        return _mount_id(str(path)) != _mount_id(f"{path.parent}/.")
+    except OSError:  # the file does not exist, or there is no /proc
+        return False
+
+
+def _mount_id(path: str) -> str:
+    """Return the line of proc_pid_fdinfo(5) with the mount that `path` is on."""
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    finally:
+        os.close(descriptor)
+    return next((line for line in lines if line.startswith("mnt_id:")), "")
 
 
 @contextmanager
@@ -132,6 +200,16 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def real_path(path: Path) -> Path:
+    """Return `path` without symbolic links, whether or not it exists. Raises ConfigError for links that lead to themselves."""
+    try:
+        with suppress(FileNotFoundError):
+            path.stat()
+        return path.resolve()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be used: {os_reason(error)}") from error
 
 
 def read_limited(path: Path, limit: int = MAX_READ, *, handed_over: bool = True) -> bytes:
@@ -295,6 +373,7 @@ _HINTS: Mapping[int, str] = MappingProxyType(
         errno.ELOOP: "check the path: a symbolic link leads to itself",
         errno.ENAMETOOLONG: "check the path",
         errno.EISDIR: "name a file, not a directory",
+        errno.EBUSY: "another file is mounted there, which cannot be replaced; mount its directory or choose another file",
         errno.EEXIST: "something else has that name; move it away or choose another directory",
         errno.ENOTDIR: "a part of the path is a file; move it away or choose another directory",
         errno.ENOTEMPTY: "something else is in that directory; move it away or choose another directory",

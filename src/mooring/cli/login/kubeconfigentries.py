@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mooring.client import kubeconfigfiles
-from mooring.client.files import check_writable, home, make_directory, read_limited, write_atomic
+from mooring.client.files import check_writable, home, make_directory, read_limited, real_path, replace_content
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
@@ -273,7 +273,7 @@ class KubeconfigFiles:
         """Raise ConfigError when a file that the plan changes cannot be written."""
         for path in self._touched(plan(self.read())):
             with locked(path) as (real, _):
-                check_writable(real)
+                check_writable(real, in_place=True)
 
     def apply(self, plan: Callable[[Kubeconfig], EntryPlan]) -> tuple[EntryPlan, Path | None]:
         """Carry out the plan for the merged kubeconfig. Return it, and the first file that was written."""
@@ -293,7 +293,7 @@ class KubeconfigFiles:
                 owner = self._owner_of_current()
                 texts[owner] = add_entries(texts[owner], Kubeconfig(current_context=planned.current)).encode()
             for path, text in texts.items():
-                write_atomic(opened[path][0], text)
+                replace_content(opened[path][0], text)
         return planned, next(iter(texts), None)
 
     def remove(self, login_ids: Collection[str], names: Collection[str]) -> None:
@@ -313,7 +313,7 @@ class KubeconfigFiles:
             has_one = any(entry.name in removed[key] for key in LISTS for entry in present[key])
             if has_one or config.current_context in removed["contexts"]:
                 with locked(path) as (real, text):
-                    write_atomic(real, remove_entries(text, removed).encode())
+                    replace_content(real, remove_entries(text, removed).encode())
 
     def _configs(self) -> list[Kubeconfig]:
         return [kubeconfigfiles.read(path) if path.exists() else Kubeconfig() for path in self._paths]
@@ -337,7 +337,7 @@ class KubeconfigFiles:
 @contextmanager
 def locked(target: Path) -> Iterator[tuple[Path, bytes]]:
     """Hold kubectl's lock of a kubeconfig. Yield its real path and its content. Raises ConfigError."""
-    path = target.resolve()
+    path = real_path(target)
     make_directory(path.parent)
     lock = path.with_name(path.name + ".lock")
     try:

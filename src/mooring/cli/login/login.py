@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.flags import WholeNumber, usage
 from mooring.cli.printing.output import echo
 from mooring.client import kubeconfigfiles
-from mooring.client.files import read_limited
+from mooring.client.files import check_writable, read_limited
 from mooring.client.http.requests import drive_fetching
 from mooring.client.login.loginfiles import LoginFiles, LostLoginError, directory
 from mooring.client.serverversion import check_anonymously
@@ -148,6 +149,8 @@ def login(
     """
     clock = SystemClock()
     source = _source(source_flags, server)
+    if kubeconfig_out == "-":
+        raise click.UsageError("--kubeconfig-out changes a file: - is none")
     if password_stdin and source.kind not in (loginrecord.PASSWORD, loginrecord.KUBECONFIG):
         raise click.UsageError("--password-stdin needs --username")
     secret = _read_stdin(source, password_stdin)
@@ -198,6 +201,7 @@ def login(
     try:
         try:
             with logins.locked(found.id):
+                check_writable(logins.path(found.id))
                 stored = logins.readable(found.id) if is_repeated else None
                 if stored is not None:  # another process may have renewed it, and replaced its refresh token
                     found = replace(stored, place=place, kind=found.kind, without_cluster=found.without_cluster)
@@ -214,7 +218,15 @@ def login(
             check_anonymously(place.cluster(), clock, "gives credentials for a login; kubectl shows yours itself")
         )
         raise
-    written, file = files.apply(plan)
+    try:
+        written, file = files.apply(plan)
+    except ConfigError as error:
+        again = f"mooring login --name {shlex.quote(name)}"
+        if source.kind == loginrecord.TOKEN_GIVEN:  # the token is not stored
+            again = "the same command"
+        elif kubeconfig_out or kubeconfig:
+            again += f" --kubeconfig-out {shlex.quote(kubeconfig_out or kubeconfig)}"
+        raise ConfigError(f"{error}; the login is kept: {again} writes its entries") from None
     for login_id in moved:
         logins.remove(login_id)
     credential = found.credential

@@ -155,8 +155,8 @@ async def _refresh_at_provider(login: Login, clock: Clock, save: Save) -> Login:
             return await _with_new_credential(login, KubeconfigUser("", token=tokens.id_token), clock)
         except GrantEndedError as error:
             login, reason = _with_replaced(login, error.refresh_token, save), error.reason
-        except LoginRefusedError:
-            reason = "the cluster does not accept the ID token that the provider refreshed"
+        except LoginRefusedError as error:
+            reason = f"the cluster does not accept the ID token that the provider refreshed{error.explained}"
         except ForbiddenError as error:  # a person may log in as another user
             reason = str(error)
     raise LoginNeededError(login, reason)

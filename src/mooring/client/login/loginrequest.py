@@ -16,6 +16,7 @@ from mooring.pki.keys import generate_key, private_key_pem, public_key_der
 from mooring.pki.x509 import bundles, names
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
+from mooring.trust.auditid import explained_by
 from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.login.loginrecord import CERTIFICATE, Credential, Place
@@ -24,7 +25,17 @@ PATH = "/mooring/v1/login"
 
 
 class LoginRefusedError(PeerError):
-    """The cluster does not accept the user's credential (401)."""
+    """The cluster does not accept the user's credential (401). `explained`: end of a message, with the command that explains it."""
+
+    def __init__(self, server: str, user: KubeconfigUser, audit_id: str) -> None:
+        self.explained = explained_by(audit_id)
+        if user.password is not None:
+            cause = "a wrong user name or password"
+        elif user.token is not None or user.token_file:
+            cause = "the token has expired, or is of another issuer, audience or cluster"
+        else:
+            cause = "they have expired, or are of another cluster"
+        super().__init__(f"{server} does not accept the credentials: {cause}{self.explained}")
 
 
 async def request_credential(place: Place, user: KubeconfigUser, kind: str, clock: Clock) -> Credential:
@@ -42,15 +53,14 @@ async def request_credential(place: Place, user: KubeconfigUser, kind: str, cloc
                 f"no CA of this machine vouches for the certificate of {place.server}: name the cluster's CA with "
                 "--certificate-authority, or its pin with --discovery-token-ca-cert-hash"
             ) from None
-        except UnauthorizedError:
-            raise LoginRefusedError(
-                f"{place.server} does not accept the credentials: a wrong password, or an expired token"
-            ) from None
+        except UnauthorizedError as error:
+            raise LoginRefusedError(place.server, user, error.audit_id) from None
         except ForbiddenError as error:
             if f'"{ANONYMOUS}"' not in str(error):
                 raise
             raise PeerError(
                 f"{place.server} ignores the credentials: it is not set up for passwords, for example"
+                + explained_by(error.audit_id)
             ) from None
         except (NotFoundError, NotKubernetesError) as error:
             if isinstance(error, NotKubernetesError) and "404" not in str(error):
