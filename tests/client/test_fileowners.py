@@ -93,10 +93,10 @@ def test_pipes_that_look_like_temporary_files_hold_up_no_command(sticky: Path, m
 
 
 @pytest.mark.timeout(20)
-def test_a_pipe_in_the_place_of_a_key_is_replaced_and_not_written(sticky: Path) -> None:
+def test_a_pipe_in_the_place_of_a_key_is_refused_and_not_written(sticky: Path) -> None:
     os.mkfifo(sticky / "ca.key")
-    assert run(["certs", "ca", "--out-dir", str(sticky), "--force"]) == 0
-    assert (sticky / "ca.key").is_file()
+    assert run(["certs", "ca", "--out-dir", str(sticky), "--force"]) == 1
+    assert (sticky / "ca.key").is_fifo()
 
 
 def test_nothing_is_written_where_everybody_may_replace_it(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_a_mount_point_is_written_in_place(mount_point: Path, content: bytes) ->
 
 
 def test_a_mount_point_that_is_replaced_only_whole_is_known_before(mount_point: Path) -> None:
-    refused = "mounted cannot be written: device or resource busy; another file is mounted there"
+    refused = "mounted cannot be written: device or resource busy; something is mounted there"
     with pytest.raises(ConfigError, match=refused):
         files.check_writable(mount_point)
     with pytest.raises(ConfigError, match=refused):

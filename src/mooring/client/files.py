@@ -373,7 +373,7 @@ _HINTS: Mapping[int, str] = MappingProxyType(
         errno.ELOOP: "check the path: a symbolic link leads to itself",
         errno.ENAMETOOLONG: "check the path",
         errno.EISDIR: "name a file, not a directory",
-        errno.EBUSY: "another file is mounted there, which cannot be replaced; mount its directory or choose another file",
+        errno.EBUSY: "something is mounted there and cannot be replaced; mount its directory instead, or choose another path",
         errno.EEXIST: "something else has that name; move it away or choose another directory",
         errno.ENOTDIR: "a part of the path is a file; move it away or choose another directory",
         errno.ENOTEMPTY: "something else is in that directory; move it away or choose another directory",

@@ -2,7 +2,8 @@
 
 Rules kept here (client-go `clientcmd.PathOptions`):
 * A new entry is written to the file that `kubectl config` would change; an entry that exists is changed in its own file. A file is
-  written under kubectl's lock, whole or not at all, with mode 0600. A symbolic link stays a symbolic link.
+  written under kubectl's lock, whole or not at all, with mode 0600. A symbolic link stays a symbolic link. A mount point is written
+  in place and keeps its mode.
 * A user entry is a login's when it runs `mooring credential` with the login's id, whatever its name is. A repeated login changes
   the cluster's address and CA and the login's id alone: namespaces, extensions, the plugin's command, its environment and further
   arguments stay.
