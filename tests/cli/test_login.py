@@ -512,6 +512,8 @@ DAMAGES = [
     pytest.param(damage(b'{"format": "mooring.dev/login-record/v1"}'), id="without fields"),
     pytest.param(damage(b'{"format": "mooring.dev/login-record/v9"}'), id="of another format"),
     pytest.param(damage(b"[]"), id="a list"),
+    pytest.param(damage(loginrecord.dump(replace(LOGIN, name="second"))), id="of another login"),
+    pytest.param(damage(loginrecord.dump(replace(LOGIN, source=IdentitySource("oidc")))), id="without settings"),
     pytest.param(damage(b"\xff\x00" * 99), id="bytes"),
     pytest.param(damage(b" " * (MAX_RECORD + 1)), id="too long"),
 ]

@@ -34,7 +34,10 @@ CA = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 PLACE = Place("https://192.0.2.1:6443", CA, "api.example", "http://proxy.example:3128", disable_compression=True)
 TOKEN = Credential("jane", NOW, NOW + HOUR, token=Secret("the-token"))
 PAIR = Credential("jane", NOW, NOW + HOUR, certificate_pem=b"CERT", key=Secret("KEY"))
-LOGIN = Login("work", PLACE, IdentitySource("oidc", {"issuer": "https://i"}, Secret("refresh")), "token", TOKEN)
+OIDC = dict.fromkeys(("clientID", "clientSecretFile", "caFile", "scopes", "grant", "port"), "") | {
+    "issuer": "https://i"
+}
+LOGIN = Login("work", PLACE, IdentitySource("oidc", OIDC, Secret("refresh")), "token", TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +95,7 @@ def changed(change: Callable[[Any], Any]) -> bytes:
             changed(lambda record: record["source"].update(settings={"a": 1})), id="a setting that is no text"
         ),
         pytest.param(changed(lambda record: record.update(kind="password")), id="a credential nobody knows"),
+        pytest.param(changed(lambda record: record["source"]["settings"].pop("grant")), id="a setting is missing"),
         pytest.param(changed(lambda record: record.update(credential="x")), id="a credential that is no object"),
         pytest.param(changed(lambda record: record["credential"].update(token="")), id="a credential without anything"),
         pytest.param(

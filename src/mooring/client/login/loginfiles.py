@@ -66,7 +66,10 @@ class LoginFiles:
             raise ConfigError(f"{path} may have been written by another user; remove {self._place} and log in again")
         if found.st_size > MAX_RECORD:
             raise LoginRecordError(f"{path} has more than {MAX_RECORD} bytes")
-        return loginrecord.load(read_limited(path, MAX_RECORD))
+        login = loginrecord.load(read_limited(path, MAX_RECORD))
+        if login.id != login_id:
+            raise LoginRecordError(f"{path} is the record of another login")
+        return login
 
     def existing(self, login_id: str) -> Login:
         """Return the login with this id. Raises LostLoginError."""

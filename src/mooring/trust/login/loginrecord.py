@@ -30,7 +30,14 @@ TOKEN_FILE = "token-file"  # noqa: S105 - likewise
 TOKEN_GIVEN = "token-given"  # noqa: S105 - likewise
 KUBECONFIG = "kubeconfig"
 OIDC = "oidc"
-SOURCES = (PASSWORD, TOKEN_FILE, TOKEN_GIVEN, KUBECONFIG, OIDC)
+SOURCES = {
+    PASSWORD: {"username"},
+    TOKEN_FILE: {"file"},
+    TOKEN_GIVEN: set[str](),
+    KUBECONFIG: {"files", "context"},
+    OIDC: {"issuer", "clientID", "clientSecretFile", "caFile", "scopes", "grant", "port"},
+}
+"""Kinds of sources with the settings that each has; further ones are optional."""
 
 CERTIFICATE = "certificate"
 TOKEN = "token"  # noqa: S105 - the name of a kind of credential
@@ -193,8 +200,8 @@ def _read_login(record: Any) -> Login:
         _read_text(record, "proxyURL"),
         record.get("disableCompression") is True,
     )
-    if source["kind"] not in SOURCES or record["kind"] not in KINDS:
-        raise ValueError("a kind that is not known")
+    if not SOURCES[source["kind"]] <= settings.keys() or record["kind"] not in KINDS:
+        raise ValueError("a kind that is not known, or not whole")
     return Login(
         _read_text(record, "name"),
         place,
