@@ -8,6 +8,7 @@ import shlex
 from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -460,6 +461,22 @@ def test_a_renewal_that_hangs_elsewhere_is_not_waited_for_without_end(
         else:
             found = credential.current_credential(logins, LOGIN.id, ExecInfo(), clock, True)
             assert found.token == Secret(token)
+
+
+def test_a_login_that_is_forgotten_while_its_lock_is_waited_for_gives_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logins = LoginFiles(tmp_path / "logins")
+    logins.write(LOGIN)
+    locked = LoginFiles.locked
+
+    def removing(self: LoginFiles, login_id: str) -> AbstractContextManager[None]:
+        logins.path(LOGIN.id).unlink()
+        return locked(self, login_id)
+
+    monkeypatch.setattr(LoginFiles, "locked", removing)
+    with pytest.raises(ConfigError, match="no such login on this machine any more"):
+        credential.current_credential(logins, LOGIN.id, ExecInfo(), ManualClock(EPOCH + timedelta(minutes=55)), True)
 
 
 def test_a_login_that_was_forgotten_meanwhile_is_not_brought_back(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def current_credential(
     kept = login.credential
     try:
         with logins.locked(login_id):
-            kept = None
+            kept = None  # until it is read again: a login that was forgotten meanwhile gives no old credential
             login = _read_login(logins, login_id)  # another process may have renewed it, or forgotten it
             check_cluster(info, login)
             kept = login.credential
