@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,3 +162,29 @@ def test_each_link_on_the_way_lies_where_no_other_user_may_change_it(tmp_path: P
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(ConfigError, match=r"other users may replace files in .*/open;"):
         NodeState(tmp_path).check_places()
+
+
+@pytest.mark.parametrize("kind", ["kubeadm's way", "k3s's way"])
+@pytest.mark.parametrize(
+    ("mount", "reason"),
+    [
+        pytest.param(["--bind", "{0}", "{1}"], "device or resource busy; something is mounted", id="a mount point"),
+        pytest.param(["-t", "tmpfs", "-o", "size=8k,mode=700", "tmpfs", "{2}"], "no space left", id="a full disk"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_written_is_known_before_a_certificate_is_requested(
+    tmp_path: Path, kind: str, mount: list[str], reason: str
+) -> None:
+    state, files = NodeState(tmp_path), AgentFiles(tmp_path)
+    kubeconfig, make = (files.kubeconfig, files.make) if "k3s" in kind else (state.kubeconfig, state.make_places)
+    make()
+    (tmp_path / "other").touch()
+    kubeconfig.touch()
+    words = [word.format(tmp_path / "other", kubeconfig, kubeconfig.parent) for word in mount]
+    if subprocess.run(["mount", *words], capture_output=True).returncode:
+        pytest.skip("a mount needs root")
+    try:
+        with pytest.raises(ConfigError, match=f"{kubeconfig} cannot be written: {reason}"):
+            make()
+    finally:
+        subprocess.run(["umount", words[-1]], check=True)

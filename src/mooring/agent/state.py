@@ -96,7 +96,7 @@ class NodeState:
     def make_places(self) -> None:
         """Make the directories, and check them and kubelet.conf once more, before a secret is written. Raises ConfigError."""
         disk.make_places(self.root, *self._directories, files=self._files)
-        check_writable(self.kubeconfig)  # before the token is used up
+        check_writable(self.kubeconfig)  # before a certificate is requested
 
     @property
     def _directories(self) -> tuple[Path, ...]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from mooring.agent import disk
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.record import RecordFile
-from mooring.client.files import exposure, make_directory, read_limited
+from mooring.client.files import check_writable, exposure, make_directory, read_limited
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import (
     UNREADABLE,
@@ -207,6 +207,7 @@ class AgentFiles:
             disk.make_places(
                 self.root, *places, files=(self.client_ca, self.server_ca, self.node_password, self.node_id)
             )
+            check_writable(self.kubeconfig)  # before certificates are requested
 
     def exposures(self) -> list[str]:
         """Return how other users can read or change the keys of this member, each with the command that corrects it."""
