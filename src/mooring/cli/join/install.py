@@ -44,7 +44,7 @@ def unit_dir_option(function: Any) -> Any:
 @output_option(*REPORTED)
 @click.pass_context
 def install(context: click.Context, /, unit_dir: str, no_start: bool, output: str, **_: Any) -> None:
-    """Write, enable and start a systemd unit that runs the agent of this machine.
+    """Write a unit to /etc/systemd/system, enable and start it: it runs the agent of this machine.
 
     Join the machine before. Run it again to change the flags of the agent, or after the program has moved.
     """
