@@ -5,6 +5,7 @@ Rules kept here: each is a real service over TLS, or a class in the server's pro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,8 +139,12 @@ def test_whom_nobody_knows_is_told_the_same_and_nothing_is_kept(
         "login", "--server", served.server.url, "--certificate-authority", ca, *how, stdin=secret + "\n"
     )
     assert (done.code, done.out) == (1, "")
-    assert done.err == (
-        f"Error: {served.server.url} does not accept the credentials: a wrong password, or an expired token\n"
-    )
+    cause = {
+        True: "the token has expired, or is of another issuer, audience or cluster",
+        False: "a wrong user name or password",
+    }[how == TOKEN]
+    told, _, audit_id = done.err.partition("; an administrator of a Mooring server learns the reason with: ")
+    assert told == f"Error: {served.server.url} does not accept the credentials: {cause}"
+    assert re.fullmatch(r"mooring auth explain [0-9a-f-]{36}\n", audit_id)
     assert not person.kubeconfig.exists()
     assert person.logins.every() == []
