@@ -337,6 +337,16 @@ def test_another_machine_gets_an_address_that_was_left_and_a_service_does_not() 
     )
 
 
+@pytest.mark.parametrize("by_person", [False, True])
+def test_only_what_was_certified_without_a_person_can_be_left(by_person: bool) -> None:
+    finding = found(csr(OLD), by_person=by_person)
+    assert isinstance(finding, Preparation)
+    (action,) = finding.actions
+    assert isinstance(action, Create)
+    (one,) = action.obj["spec"]["certifiedNames"]
+    assert ("reportedAt" in one) is not by_person
+
+
 def test_an_address_of_a_record_that_lasts_is_marked_as_left() -> None:
     mine = reported(identity("n1", OLD, NEW))
     finding = found(csr(NEW), nodes=[node("n1", NEW)], nodeidentities=[mine])

@@ -506,8 +506,14 @@ class Cluster(RuleBasedStateMachine):
             assert not strange, f"{one.request} has {strange} by its own word"
             others = [old for old in earlier if old.request.node != node and old.not_after > self.now]
             for old in others:
-                shared = old.request.serving & names & self._reported_now(old.request.node)
+                # what the other had left is this one's since, and a claim of the other holds no renewal
+                kept = {name for one in self._granted(earlier, node) if one.at > old.at for name in one.request.serving}
+                shared = old.request.serving & names & self._reported_now(old.request.node) - kept
                 assert not shared, f"{one.request} has {shared} of {old.request.node}"
+
+    def _granted(self, issued: Sequence[Issued], node: str) -> list[Issued]:
+        """Return the certificates of a node that no person approved."""
+        return [one for one in issued if one.request.node == node and one.request.name not in self.history.persons]
 
     def _reported_now(self, node: str) -> set[Name]:
         """Return the addresses of a member. Those of a Node whose deletion a finalizer holds are free: its membership has ended."""

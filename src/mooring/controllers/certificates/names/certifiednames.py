@@ -176,7 +176,8 @@ class CertifiedNames:
         until = {one.get("name", ""): one.get("notAfter", "") for one in known if not one.get("leftAt")}
         added: list[Obj] = []
         if not all(text in until and not has_passed(until[text], end) for text in wanted):
-            own = {*map(str, _addresses(reported))} if _is_itself(issuance, identity) else ()
+            is_own = issuance.automatic and _is_itself(issuance, identity)  # what a person gave stays until its end
+            own = {*map(str, _addresses(reported))} if is_own else ()
             said = {"reportedAt": _made(issuance)}
             added = [
                 {"name": text, "notAfter": rfc3339(end + BACKDATE)} | (said if text in own else {}) for text in wanted
