@@ -283,6 +283,9 @@ PASSWORD: dict[str, Any] = {"nodePasswordUID": "uid"}
         pytest.param(csr(NEW), [node("n1", NEW, OLD)], reported(identity("n1", OLD)), [], id="its Node has both"),
         pytest.param(csr(NEW), [node("n1", OLD)], reported(identity("n1", OLD)), [], id="its Node has the former one"),
         pytest.param(csr("n1"), [node("n1", NEW)], reported(identity("n1", OLD)), [], id="it asks for no address"),
+        pytest.param(
+            csr(NEW), [node("n1", "192.0.2.3")], reported(identity("n1", OLD)), [], id="its Node has none of the two"
+        ),
         pytest.param(csr(NEW), [node("n1", NEW)], identity("n1", OLD), [], id="a person gave the address"),
         pytest.param(
             csr(NEW), [node("n1", NEW)], reported(identity("n1", OLD), 0 * HOUR), [], id="the request is not newer"
