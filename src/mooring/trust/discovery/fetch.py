@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from mooring.trust.answertext import after_colon, answer_text
+from mooring.trust.answertext import after_colon, answer_text, in_brackets
+from mooring.trust.auditid import explained_by
 from mooring.trust.discovery import errors
 from mooring.trust.discovery.clusterinfo import NAME, PATH
 from mooring.trust.discovery.notices import DiscoveryExchange
@@ -102,13 +103,13 @@ def _refusal(step: str, reply: HttpResponse, credentials: KubeconfigUser | None)
         if reply.status in BALANCER_STATUSES:
             return errors.BalancerAnswerError(step, reply.status, text)
         return errors.NotKubernetesError(step, f"status {reply.status} without a Kubernetes Status{after_colon(text)}")
-    audit_id = reply.headers.get("audit-id", "")
+    bracketed, explained = in_brackets(text), explained_by(reply.headers.get("audit-id", ""))
     if reply.status == 401:
-        return errors.UnauthorizedAnswerError(step, audit_id, text)
+        return errors.UnauthorizedAnswerError(step, bracketed, explained)
     if reply.status == 403:
-        return errors.ForbiddenAnswerError(step, audit_id, text)
+        return errors.ForbiddenAnswerError(step, bracketed, explained)
     if reply.status == 404:
-        return errors.ClusterInfoMissingError(step, text)
+        return errors.ClusterInfoMissingError(step, bracketed)
     return errors.RefusedAnswerError(step, reply.status, text)
 
 

@@ -174,7 +174,7 @@ def _content(step: str, reply: HttpResponse | HttpFailure) -> bytes:
 
 def _refusal_without_credential(step: str, status: int, text: str) -> DiscoveryError:
     if status == 429:
-        return BusyError(step, text)
+        return BusyError(step, text or "too many machines join at this moment")
     return RefusedAnswerError(step, status, text) if status >= 500 else NotASupervisorError(step, status, text)
 
 

@@ -1,4 +1,4 @@
-"""Errors of a join the k3s way: one class for each cause, each with its message to the user.
+"""Errors of a join the k3s way: a table of causes, each with its code and its message to the user.
 
 Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 * A message names the failed step, the cause and the remedy, never a token or a node password.
@@ -7,80 +7,49 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from mooring.trust.answertext import in_brackets
 from mooring.trust.auditid import explained_by
-from mooring.trust.discovery.errors import DiscoveryError
+from mooring.trust.discovery.errors import DiscoveryError, cause
+
+UnusableResponseError = cause("unusable-response", "{}; check the address and the port")
+"""The response is not what a supervisor sends."""
+CaMismatchError = cause("ca-mismatch", "{}; nothing secret was sent to this server", final=True)
+CaNotProvenError = cause(
+    "ca-not-proven",
+    "CA cert validation failed: the server's certificate does not verify under the CA of the cluster ({}); "
+    "another machine may answer in its place, or the address is not among the names of the certificate",
+)
+"""The server does not verify under the CA that it serves, or that the token names."""
+KnownCaError = cause(
+    "known-ca",
+    "the server's certificate does not verify under the CA that this machine keeps ({}); if the CA of the "
+    "cluster was replaced, give a whole token of the form K10<hash>::…, whose hash names the new one",
+)
+"""The server does not verify under the CA that this machine keeps from an earlier run."""
+BusyError = cause("busy", "the server answered 429: {}")
+RequestRefusedError = cause("request-refused", "the server answered 400{}; check --node-name and --node-ip", final=True)
+"""400: the request itself is wrong."""
 
 
 class NotASupervisorError(DiscoveryError):
-    code: ClassVar[str] = "not-a-supervisor"
+    code = "not-a-supervisor"
+    text = (
+        "the server answered with status {}{}, so it offers no k3s supervisor API; "
+        "check the address, and start a Mooring server with --k3s-supervisor"
+    )
 
     def __init__(self, step: str, status: int, text: str = "") -> None:
-        super().__init__(
-            f"{step}: the server answered with status {status}{in_brackets(text)}, so it offers no k3s supervisor API; "
-            "check the address, and start a Mooring server with --k3s-supervisor"
-        )
-
-
-class UnusableResponseError(DiscoveryError):
-    """The response is not what a supervisor sends."""
-
-    code = "unusable-response"
-
-    def __init__(self, step: str, reason: str) -> None:
-        super().__init__(f"{step}: {reason}; check the address and the port")
-
-
-class CaMismatchError(DiscoveryError):
-    code = "ca-mismatch"
-    final = True
-
-    def __init__(self, step: str, reason: str) -> None:
-        super().__init__(f"{step}: {reason}; nothing secret was sent to this server")
-
-
-class CaNotProvenError(DiscoveryError):
-    """The server does not verify under the CA that it serves, or that the token names."""
-
-    code = "ca-not-proven"
-
-    def __init__(self, step: str, reason: str) -> None:
-        super().__init__(
-            f"{step}: CA cert validation failed: the server's certificate does not verify under the CA of the cluster ({reason}); "
-            "another machine may answer in its place, or the address is not among the names of the certificate"
-        )
-
-
-class KnownCaError(DiscoveryError):
-    """The server does not verify under the CA that this machine keeps from an earlier run."""
-
-    code = "known-ca"
-
-    def __init__(self, step: str, reason: str) -> None:
-        super().__init__(
-            f"{step}: the server's certificate does not verify under the CA that this machine keeps ({reason}); if the CA of the "
-            "cluster was replaced, give a whole token of the form K10<hash>::…, whose hash names the new one"
-        )
-
-
-class BusyError(DiscoveryError):
-    code = "busy"
-
-    def __init__(self, step: str, text: str = "") -> None:
-        super().__init__(f"{step}: the server answered 429: {text or 'too many machines join at this moment'}")
+        super().__init__(step, status, in_brackets(text))
 
 
 class CredentialRefusedError(DiscoveryError):
     """401 or 403 to the credential itself."""
 
     code = "credential-refused"
+    text = "the server answered {}: it does not accept {}{}{}"
 
     def __init__(self, step: str, status: int, credential: str, detail: str, audit_id: str = "") -> None:
-        super().__init__(
-            f"{step}: the server answered {status}: it does not accept {credential}{detail}{explained_by(audit_id)}"
-        )
+        super().__init__(step, status, credential, detail, explained_by(audit_id))
         self.is_recorded = bool(explained_by(audit_id))
         """True for a response with an Audit-Id, which the supervisor of k3s does not send."""
 
@@ -105,6 +74,7 @@ class NodeRefusedError(DiscoveryError):
     """403 to a request that names a node, with the reason that the server gives; "" when it gives none."""
 
     code = "node-refused"
+    text = 'the server answered 403 for the node "{}": {}{}'
     final = True
 
     def __init__(self, step: str, node_name: str, reason: str, audit_id: str = "") -> None:
@@ -112,7 +82,7 @@ class NodeRefusedError(DiscoveryError):
             "it gives no reason; the node password is wrong, or the name belongs to another machine, or the token is not for "
             "this node name, or for no further machine"
         )
-        super().__init__(f'{step}: the server answered 403 for the node "{node_name}": {given}{explained_by(audit_id)}')
+        super().__init__(step, node_name, given, explained_by(audit_id))
 
 
 class NodePasswordRefusedError(NodeRefusedError):
@@ -129,13 +99,3 @@ class NodePasswordRefusedError(NodeRefusedError):
             f"again: run `kubectl delete node {node_name}`",
             audit_id,
         )
-
-
-class RequestRefusedError(DiscoveryError):
-    """400: the request itself is wrong."""
-
-    code = "request-refused"
-    final = True
-
-    def __init__(self, step: str, detail: str) -> None:
-        super().__init__(f"{step}: the server answered 400{detail}; check --node-name and --node-ip")

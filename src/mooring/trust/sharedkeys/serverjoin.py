@@ -58,9 +58,6 @@ class ServerRefusalError(DiscoveryError):
     code: ClassVar[str] = "server-refusal"
     final = True
 
-    def __init__(self, step: str, reason: str) -> None:
-        super().__init__(f"{step}: {reason}")
-
 
 class NotTheServerTokenError(ServerRefusalError):
     code = "not-the-server-token"
