@@ -32,6 +32,7 @@ from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509 import bundles
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.verify import ClientTrust
+from mooring.reminders import LastingProblem
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.fetch import prove_server
 from mooring.trust.discovery.notices import Notice
@@ -177,7 +178,9 @@ async def follow(
     `on_refreshed` is called with the addresses after each refresh, whether it changed a file or not. It may raise
     MembershipEndedError. `on_superseded` is called when a rollover of the CA asks for another certificate.
     """
-    reported = ""
+    problem = LastingProblem(
+        log.warning, "cluster-info could not be read again, addresses and CAs stay as they are: %s"
+    )
     await clock.sleep(FIRST_SECONDS)
     while True:
         pair = state.client.read_pair()
@@ -187,19 +190,14 @@ async def follow(
                 if found.written:
                     log.info("the cluster published other addresses or CAs; wrote %s", listed(found.written))
                 await client.use(found.clusters)
-                reported = ""
+                problem.note("")
                 if found.superseded:
                     on_superseded()
                 await on_refreshed(found.clusters)
         except MembershipEndedError:
             raise
         except MooringError as error:
-            reason = reason_of(error)
-            if reason != reported:
-                log.warning(
-                    "cluster-info could not be read again, addresses and CAs stay as they are: %s", described(error)
-                )
-            reported = reason
+            problem.note(reason_of(error), described(error))
         await clock.sleep(REFRESH_SECONDS)
 
 

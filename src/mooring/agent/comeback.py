@@ -25,6 +25,7 @@ from mooring.agent.oneshot import OneShotRequest, PendingKeyFiles
 from mooring.agent.steps import JoinError, Steps, reason_of
 from mooring.clock import Clock
 from mooring.errors import ForbiddenError, PeerError, UnauthorizedError
+from mooring.reminders import LastingProblem
 from mooring.trust.auditid import explained_by
 
 log = logging.getLogger("mooring.agent")
@@ -82,14 +83,11 @@ class Attempts:
 
     def __init__(self) -> None:
         self._pauses = retry_pauses(random_draw)
-        self._reported = ""
+        self._problem = LastingProblem(log.error)
 
     def pause_after(self, error: JoinError) -> float:
         """Log why an attempt failed, and return the seconds before the next one."""
-        reason = reason_of(error)
-        if reason != self._reported:
-            log.error("%s", error)
-        self._reported = reason
+        self._problem.note(reason_of(error), str(error))
         if isinstance(error.__cause__, RequestEndedError):
             return DENIED_SECONDS
         return REFUSED_SECONDS if isinstance(error.__cause__, RecoveryRefusedError) else next(self._pauses)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from mooring.clock import SystemClock
-from mooring.server.reminders import Reminders
+from mooring.reminders import Reminders
 
 DONE_BEFORE_SERVING = (
     "poststarthook/start-system-namespaces-controller",

@@ -42,6 +42,7 @@ from mooring.errors import MooringError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.profiles import BACKDATE
+from mooring.reminders import LastingProblem
 
 log = logging.getLogger("mooring.agent")
 
@@ -157,7 +158,8 @@ class Renewal(ABC):
         self._draw = draw
         self._timing = _Timing(None, 0.0)
         self._woken = asyncio.Event()
-        self._warned = ""
+        self._problem = LastingProblem(log.warning)
+        """Each refusal has an Audit-Id of its own, so that a reason is noted without it."""
 
     @property
     def is_wanted(self) -> bool:
@@ -256,13 +258,13 @@ class Renewal(ABC):
                 raise
             except MooringError as error:
                 problem = f"the {self._name} certificate could not be renewed, trying again"
-                self.warn(reason_of(error), f"{problem}: {described(error)}")
+                self._problem.note(reason_of(error), f"{problem}: {described(error)}")
                 await self._sleep(next(pauses))
                 if self._files.version() != before:
                     return before  # another program has placed a certificate meanwhile
                 continue
             path = self.place(pair)
-            self._warned = ""
+            self._problem.note("")
             log.info(
                 "the %s certificate was renewed, valid until %s: %s",
                 self._name,
@@ -273,12 +275,6 @@ class Renewal(ABC):
             self._timing = _Timing(version, self._draw(), self._clock.now())
             await self._on_renewed()
             return version
-
-    def warn(self, reason: str, shown: str) -> None:
-        """Log what is `shown` once for each reason: each refusal has an Audit-Id of its own."""
-        if reason != self._warned:
-            log.warning("%s", shown)
-        self._warned = reason
 
 
 class RequestedRenewal(Renewal):
@@ -360,7 +356,7 @@ class RequestedRenewal(Renewal):
         obj = await self._client.create(certificaterequest.PLURAL, request.obj())
         skew = describe_skew(creation_time(obj), self._clock.now())
         if skew:
-            self.warn(skew, skew)
+            self._problem.note(skew)
         issued = await certificaterequest.wait(
             self._client, obj, WAIT_SECONDS, self._report, certificaterequest.RENEWAL
         )

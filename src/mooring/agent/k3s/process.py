@@ -41,6 +41,7 @@ from mooring.client.http.driver import ignore
 from mooring.client.http.requests import drive_fetching
 from mooring.clock import Clock, SystemClock
 from mooring.errors import MooringError
+from mooring.reminders import LastingProblem
 from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.refresh import refresh_cluster
@@ -158,16 +159,14 @@ class SupervisedAgent:
             await self._clock.sleep(REFUSED_SECONDS)
 
     async def _await_token(self) -> None:
-        warned = ""
+        problem = LastingProblem(log.error)
         while True:
             check_files(self._plan.files())
             try:
                 if self._plan.token.read() is not None:
                     return
             except MooringError as error:
-                if str(error) != warned:
-                    log.error("%s", error)
-                warned = str(error)
+                problem.note(str(error))
             await self._clock.sleep(LOOK_SECONDS)
 
     # ── being a member ───────────────────────────────────────────────────────────────────────────────────────────
@@ -295,7 +294,8 @@ class _Membership:
 
     async def _follow(self) -> NoReturn:
         """Bring addresses and CAs up to date until cancelled. A server that does not answer changes nothing."""
-        warned, rounds = "", 0
+        problem = LastingProblem(log.warning, "addresses and CAs could not be read again, they stay as they are: %s")
+        rounds = 0
         await self._clock.sleep(FIRST_SECONDS)
         while True:
             try:
@@ -303,17 +303,12 @@ class _Membership:
                 await self._follow_addresses()
                 if rounds % CA_ROUNDS == 0:
                     await self._follow_cas()
-                warned = ""
+                problem.note("")
                 rounds += 1
             except MembershipEndedError:
                 raise
             except MooringError as error:
-                reason = reason_of(error)
-                if reason != warned:
-                    log.warning(
-                        "addresses and CAs could not be read again, they stay as they are: %s", described(error)
-                    )
-                warned = reason
+                problem.note(reason_of(error), described(error))
             await self._clock.sleep(FOLLOW_SECONDS * (0.9 + 0.2 * self._draw()))
 
     async def _follow_addresses(self) -> None:

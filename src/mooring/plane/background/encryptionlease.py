@@ -21,6 +21,7 @@ from mooring.errors import MooringError, NotFoundError
 from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.wakeups import wait_for_event
 from mooring.reconcile.registryapi import RegistryApi
+from mooring.reminders import LastingProblem
 from mooring.trust.encryption import keychange
 from mooring.trust.encryption.keychange import HASH_ANNOTATION, RELOAD_ANNOTATION, SERVER_LABEL
 
@@ -52,7 +53,7 @@ class EncryptionLease:
         self._identity = identity
         self._is_gone = is_gone
         self._name = f"mooring-encryption-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
-        self._problem = ""
+        self._problem = LastingProblem(log.warning, f"the Lease {NAMESPACE}/{self._name} was not written: %s")
 
     async def run(self) -> None:
         """Keep the Lease until cancelled; do nothing without a file."""
@@ -74,9 +75,7 @@ class EncryptionLease:
             await self._delete_abandoned()
         except MooringError as error:
             problem = str(error)
-        if problem and problem != self._problem:
-            log.warning("the Lease %s/%s was not written: %s", NAMESPACE, self._name, problem)
-        self._problem = problem
+        self._problem.note(problem)
 
     async def _renew(self) -> None:
         spec = {

@@ -36,6 +36,7 @@ from mooring.pki.x509.revocationlist import LIFETIME, SignedList, revocation_lis
 from mooring.plane.wakeups import wait_for_event
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry
+from mooring.reminders import LastingProblem
 
 log = logging.getLogger("mooring.server")
 
@@ -69,7 +70,7 @@ class RevocationListPublisher:
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._changed = asyncio.Event()
-        self._problem = ""
+        self._problem = LastingProblem(log.warning, "%s; the denylist of this server is in force without it")
         self.current: SignedList | None = None
 
     async def run(self) -> None:
@@ -85,7 +86,9 @@ class RevocationListPublisher:
                 await self.publish()
                 took = self._clock.monotonic() - began
                 await self._clock.sleep(max(LEAST_REST, REST_FACTOR * took))
-                due = self._clock.now() + (RETRY if self._problem else RENEW)  # the list names its end in wall time
+                due = self._clock.now() + (
+                    RETRY if self._problem.current else RENEW
+                )  # the list names its end in wall time
                 await wait_for_event(self._changed, wait_until(self._clock, due))
         finally:
             watch.close()
@@ -111,9 +114,7 @@ class RevocationListPublisher:
             problem = f"the CRL was not signed: {error}"
         except ConfigError as error:
             problem = f"the CRL was not written: {error}"
-        if problem and problem != self._problem:
-            log.warning("%s; the denylist of this server is in force without it", problem)
-        self._problem = problem
+        self._problem.note(problem)
 
 
 def _entry(obj: Obj) -> _Entry:

@@ -35,6 +35,7 @@ from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.publishing.configmaps import publish
 from mooring.registry.store import Registry
+from mooring.reminders import LastingProblem
 from mooring.server.endpoints.version import KUBERNETES_VERSION
 from mooring.settings.network import NetworkSettings
 from mooring.trust import kubeadmconfig
@@ -73,7 +74,7 @@ class FirstBoot:
 
     async def complete(self) -> None:
         """Run again once everything can be read, unless nothing was left out. A failure is logged once, and tried again."""
-        problem = ""
+        problem = LastingProblem(log.error, "the objects of the cluster could not be brought up to date: %s")
         while not self._is_complete:
             await self._clock.sleep(RETRY_SECONDS)
             if self._registry.cache.unreadable:
@@ -81,9 +82,7 @@ class FirstBoot:
             try:
                 await self.run()
             except MooringError as error:
-                if str(error) != problem:
-                    log.error("the objects of the cluster could not be brought up to date: %s", error)
-                problem = str(error)
+                problem.note(str(error))
 
     async def run(self) -> None:
         """Create or update every object; idempotent. Raises ApiError or StorageError, unless objects cannot be read."""

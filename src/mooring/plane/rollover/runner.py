@@ -48,6 +48,7 @@ from mooring.plane.keys.carenewal import CaRenewal
 from mooring.plane.rollover.files import RolloverFiles
 from mooring.plane.sharedkeys.share import SharedKeys
 from mooring.registry.store import Registry
+from mooring.reminders import LastingProblem
 from mooring.trust.discovery.pins import pin_of, pins_of
 
 log = logging.getLogger("mooring.plane")
@@ -109,7 +110,7 @@ class CaRollover:
         self._shared = shared
         self._claim = claim
         self._ca_files = ca_files
-        self._reported = ""
+        self._problem = LastingProblem(log.error)
         self._seen: tuple[str, float] = ("", 0.0)
 
     async def run(self) -> None:
@@ -120,7 +121,7 @@ class CaRollover:
                 while await self.look():
                     pass
             except MooringError as error:
-                self._report(f"the rollover of the CA does not go on: {error}")
+                self._problem.note(f"the rollover of the CA does not go on: {error}")
 
     async def look(self) -> bool:
         """Take one step, if there is one to take. Return whether the files changed. Raises MooringError."""
@@ -165,7 +166,7 @@ class CaRollover:
 
     async def _follow(self, rollover: Obj) -> bool:
         step, problem = carollover.follow(rollover, await asyncio.to_thread(self._files.read))
-        self._report(problem)
+        self._problem.note(problem)
         if step is None:
             return False
         return await self._take(step, rollover)
@@ -184,7 +185,7 @@ class CaRollover:
             return False
         (await asyncio.to_thread(self._renewal.prepare))()
         log.info("rollover of the CA: %s", step.value)
-        self._reported = ""
+        self._problem.note("")
         await self._record()
         return True
 
@@ -218,12 +219,6 @@ class CaRollover:
         change = Change(API_SERVER_USER, self._clock.now(), writer="ca-rollover")
         kind = BY_PLURAL[PLURAL]
         await self._registry.writer.update(kind, "", SINGLETON, changed, change, WriteOptions(), subresource="status")
-
-    def _report(self, problem: str) -> None:
-        """Log a problem once."""
-        if problem and problem != self._reported:
-            log.error("%s", problem)
-        self._reported = problem
 
 
 def _file_problem(file: CaFile) -> str:

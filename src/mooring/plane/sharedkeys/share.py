@@ -38,6 +38,7 @@ from mooring.plane.configuration import ServerConfig
 from mooring.plane.keys.keystore import exclusive
 from mooring.plane.sharedkeys.files import SharedKeyFiles
 from mooring.plane.sharedkeys.tokenfile import AgentTokenFile, ServerTokenFile
+from mooring.reminders import LastingProblem
 from mooring.secret import Secret
 from mooring.server.endpoints.supervisor.servers import Confirm
 from mooring.settings.storage import StorageSettings
@@ -131,7 +132,7 @@ class SharedKeys:
         self._entropy = entropy
         self._clock = clock
         self._data_key: Secret | None = None
-        self._reported = ""
+        self._problem = LastingProblem(log.error)
 
     # ── at start ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -379,11 +380,11 @@ class SharedKeys:
             try:
                 await self.follow()
                 await self.remove_expired()
-                self._report("")
+                self._problem.note("")
             except StorageError as error:
-                self._report(f"changes of the keys of this cluster cannot be read: {error}")
+                self._problem.note(f"changes of the keys of this cluster cannot be read: {error}")
             except MooringError as error:
-                self._report(f"the keys of this cluster were changed and are not followed: {error}")
+                self._problem.note(f"the keys of this cluster were changed and are not followed: {error}")
 
     # ── tokens ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -620,12 +621,6 @@ class SharedKeys:
             yield
         finally:
             held.__exit__(None, None, None)
-
-    def _report(self, problem: str) -> None:
-        """Log a problem once."""
-        if problem and problem != self._reported:
-            log.error("%s", problem)
-        self._reported = problem
 
 
 def _agreed(row: SharedKeysRow) -> Agreed:

@@ -21,8 +21,8 @@ from OpenSSL import SSL
 
 from mooring.clock import SystemClock
 from mooring.listensockets import BACKLOG, bound_port, close_all, format_addresses, listen
+from mooring.reminders import Reminders
 from mooring.server.hostshare.share import ALONE, Counted, HostShare
-from mooring.server.reminders import Reminders
 from mooring.server.transport.heldbytes import HeldBytes, SourceNetwork
 from mooring.server.transport.progress import CHECK_SECONDS
 from mooring.server.transport.sharedlistener import SharedListener

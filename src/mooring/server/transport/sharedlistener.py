@@ -19,8 +19,8 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from mooring.reminders import Reminders
 from mooring.server.hostshare.share import Counted, HostShare
-from mooring.server.reminders import Reminders
 
 log = logging.getLogger("mooring.server")
 

@@ -1,4 +1,4 @@
-"""Decide when a condition that lasts is logged again: when it changes, and then at growing intervals."""
+"""Decide when a condition that lasts is logged: once for each change, and where wanted again at growing intervals."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from dataclasses import dataclass
 FIRST_SECONDS = 60.0
 LAST_SECONDS = 3600.0
 """Shortest and longest time between two lines about the same condition; each is twice the one before."""
+
+
+class LastingProblem:
+    """Reports a problem when it begins, and when another one takes its place."""
+
+    def __init__(self, report: Callable[[str, str], object], text: str = "%s") -> None:
+        """`report` is a method of a logger. It gets `text`, which has a place for the problem."""
+        self._report = report
+        self._text = text
+        self.current = ""
+
+    def note(self, problem: str, shown: str = "") -> None:
+        """Note the problem that there is now; "" for none. `shown`: its text, where that differs each time."""
+        if problem and problem != self.current:
+            self._report(self._text, shown or problem)
+        self.current = problem
 
 
 @dataclass(slots=True)
