@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from datetime import timedelta
 from ipaddress import ip_network
@@ -25,6 +26,7 @@ from mooring.pki.x509.clusterca import CaState, ClusterCa
 from mooring.plane.configuration import server_config
 from mooring.plane.publishing.firstboot import SYSTEM_NAMESPACES, FirstBoot
 from mooring.storage.contract import Entry
+from mooring.storage.memory import MemoryStorage
 from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord
@@ -32,6 +34,7 @@ from mooring.trust.discovery import clusterinfo, jws
 from mooring.trust.discovery.pins import pin_of
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, open_room
+from tests.support.serverroom import open_server
 from tests.support.testca import ThrowawayCA
 
 CLUSTER_CA = ThrowawayCA().cluster_ca
@@ -102,6 +105,28 @@ async def test_a_second_boot_writes_nothing(room: Room) -> None:
     before = room.registry.cache.revision
     await first_boot(room).run()
     assert room.registry.cache.revision == before
+
+
+def test_a_server_room_that_copies_its_first_boot_is_like_one_that_writes_it() -> None:
+    async def state(copies: bool) -> tuple[Any, ...]:
+        async with open_server(copies=copies) as server:
+            watch = await server.follow("/apis/rbac.authorization.k8s.io/v1/clusterroles?watch=1&resourceVersion=1")
+            events, metrics = watch.raw, (await server.get("/metrics")).text
+            await watch.end()
+            assert isinstance(server.storage, MemoryStorage)
+            page = await server.storage.range("/")
+            entries = [
+                entry if "/configmaps/" not in entry.key else (entry.key, json.loads(entry.value)["metadata"]["uid"])
+                for entry in page.entries  # the ConfigMaps hold the CA of this server
+            ]
+            changes = [(change.key, change.revision) for change in server.storage.read_now(1)]
+            counted = [line for line in metrics.splitlines() if "_created" not in line]  # no moments of the real clock
+            return events, entries, page.revision, changes, counted, server.clock.sleepers
+
+    async def compare() -> None:
+        assert await state(copies=True) == await state(copies=False) == await state(copies=True)
+
+    asyncio.run(compare())
 
 
 @in_empty_room

@@ -42,9 +42,9 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 P = ParamSpec("P")
 
 
-def counting_entropy() -> Callable[[int], bytes]:
-    """Return a source of bytes: different at each call, equal in each run."""
-    count = 0
+def counting_entropy(start: int = 0) -> Callable[[int], bytes]:
+    """Return a source of bytes: different at each call, equal in each run. `start`: the number of calls that it goes on after."""
+    count = start
 
     def entropy(size: int) -> bytes:
         nonlocal count

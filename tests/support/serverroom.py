@@ -10,10 +10,11 @@ import asyncio
 import base64
 import functools
 import inspect
+import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, cast
 
@@ -29,12 +30,17 @@ from mooring.plane.parts.audit import build_audit
 from mooring.plane.parts.foundation import Foundation, Process
 from mooring.plane.parts.registry import build_registry
 from mooring.plane.publishing.firstboot import FirstBoot
+from mooring.registry.store import Registry
 from mooring.server.hostshare.share import ALONE
 from mooring.server.pipeline import Pipeline
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.server.transport.tlsconnection import TlsConnection, TlsTransport
+from mooring.settings.admission import AdmissionSettings
+from mooring.settings.audit import AuditSettings
+from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.encryption import EncryptionSettings
+from mooring.storage.contract import StoredChange
 from mooring.storage.memory import MemoryStorage
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
@@ -44,6 +50,20 @@ from tests.support.testca import ThrowawayCA
 
 P = ParamSpec("P")
 CHUNK = 1 << 16
+DEFAULTS: Mapping[str, Any] = {
+    "data_dir": "/nowhere",
+    "storage": "memory:",
+    "detected_addresses": ("192.0.2.10",),
+    "audit_log_path": "",
+}
+
+
+DECIDE_WRITES = frozenset(
+    setting.name
+    for settings in (AdmissionSettings, AuditSettings, AuthorizationSettings, EncryptionSettings)
+    for setting in fields(settings)
+)
+"""Settings on which the objects depend that every cluster has, their stored bytes, and what else their writes leave."""
 
 
 class PlainTransport:
@@ -239,27 +259,76 @@ def key_store(ca: ThrowawayCA) -> KeyStore:
     return KeyStore(ca.cluster_ca, (serving.certificate,), serving.key, ca.certificate_pem, key, (key.public_key(),))
 
 
+class Policy(FirstBoot):
+    """The first boot, up to the ConfigMaps: these hold the CA and the addresses of one server."""
+
+    def _config_maps(self) -> tuple[()]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPolicy:
+    """Writes of a `Policy`, the same for each server with `DEFAULTS`. A change and its entry cannot be changed."""
+
+    changes: tuple[StoredChange, ...]
+    entropy_calls: int
+
+    @classmethod
+    async def written(cls) -> WrittenPolicy:
+        clock, ca, config = ManualClock(), ThrowawayCA(), server_config(**DEFAULTS)
+        calls, entropy = itertools.count(), counting_entropy()
+
+        def counted(size: int) -> bytes:
+            next(calls)
+            return entropy(size)
+
+        storage = MemoryStorage()
+        await storage.open()
+        registry = build_registry(
+            config, EncryptionAtRest(config[EncryptionSettings], storage, clock, counted), clock, counted
+        ).registry
+        await registry.start()
+        await Policy(registry, clock, config, RootCa(ca.certificate_pem), ca.cluster_ca).run()
+        await registry.stop()
+        changes = tuple(storage._changes)
+        await storage.close()
+        return cls(changes, next(calls))
+
+    async def copy_to(self, storage: MemoryStorage, registry: Registry) -> None:
+        """Commit the changes to an empty store that a registry follows, as if that registry had written them."""
+        for change in self.changes:
+            storage._newest = change.revision
+            storage._changes.append(change)
+            storage._replaced.append(None)
+            assert change.entry is not None, "the first boot of an empty store deletes nothing"
+            storage._entries[change.key] = change.entry
+        storage._feed.publish(self.changes)
+        assert await registry.cache.reach(storage._newest)
+
+
+_written: list[WrittenPolicy] = []
+"""One once a server of this process was opened."""
+
+
 @asynccontextmanager
 async def open_server(**flags: Any) -> AsyncIterator[Server]:
     """Start a server and finish its first boot; `flags` are those of `mooring.plane.configuration.server_config`.
 
     `share`: the part of this server in what the workers of a host share. `around`: returns its store around the one in memory.
+    `copies`: False to let this server write every object of its first boot itself, as one with other settings does.
     """
     share = flags.pop("share", ALONE)
-    around = flags.pop("around", lambda storage: storage)
+    around = flags.pop("around", None)
+    copies = flags.pop("copies", True) and around is None and not DECIDE_WRITES.intersection(flags)
     clock = ManualClock()
     ca = ThrowawayCA(now=clock.now())
-    defaults = {
-        "data_dir": "/nowhere",
-        "storage": "memory:",
-        "detected_addresses": ("192.0.2.10",),
-        "audit_log_path": "",
-    }
-    config = server_config(**{**defaults, **flags})
+    config = server_config(**{**DEFAULTS, **flags})
+    if copies and not _written:
+        _written.append(await WrittenPolicy.written())
     storage = MemoryStorage()
     await storage.open()
-    entropy = counting_entropy()
-    encryption = EncryptionAtRest(config[EncryptionSettings], around(storage), clock, entropy)
+    entropy = counting_entropy(_written[0].entropy_calls if copies else 0)
+    encryption = EncryptionAtRest(config[EncryptionSettings], around(storage) if around else storage, clock, entropy)
     process = Process(identity="here_boot_1_1", is_gone=lambda identity: False, share=share)
     audit = build_audit(config, clock, entropy, share)
     parts = build_registry(config, encryption, clock, entropy, audit.auditor.written)
@@ -277,7 +346,12 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
         asyncio.ensure_future(work) for work in (plane.upkeep.trust_publisher.run(), plane.http.open_watches.run())
     ]
     try:
-        await FirstBoot(registry, clock, config, RootCa(ca.certificate_pem), ca.cluster_ca).run()
+        boot = FirstBoot(registry, clock, config, RootCa(ca.certificate_pem), ca.cluster_ca)
+        if copies:
+            await _written[0].copy_to(storage, registry)
+            await asyncio.gather(*boot._config_maps())
+        else:
+            await boot.run()
         await plane.upkeep.trust_publisher.publish_client_cas()
         plane.base.audit.log.start()
         yield server
