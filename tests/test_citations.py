@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 
 from tests.citations import Repository, anchors, prose_of_python, prose_of_script
+from tests.support.rows import each_row
 
 FILES = {
     "README.md": "# Mooring\n\n[pages](docs/index.md)\n",
@@ -88,23 +90,25 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.parametrize(("sentence", "what"), SENTENCES, ids=[sentence for sentence, _ in SENTENCES])
-@pytest.mark.parametrize(
-    ("file", "form", "line"),
-    [
-        ("docs/page.md", "# Page\n\n{}\n", 3),
-        ("src/mooring/kept.py", '"""Keeps.\n\n{}\n"""\n', 3),
-        ("tests/test_kept.py", "LIMIT = 1\n# {}\n", 2),
-        ("tests/kept.sh", "true\n# {}\n", 2),
-        ("Makefile", "check: # {}\n", 1),
-    ],
-    ids=["page", "docstring", "comment", "script", "build"],
-)
+FORMS = [
+    # (file, its text around a sentence, the line of the sentence)
+    ("docs/page.md", "# Page\n\n{}\n", 3),
+    ("src/mooring/kept.py", '"""Keeps.\n\n{}\n"""\n', 3),
+    ("tests/test_kept.py", "LIMIT = 1\n# {}\n", 2),
+    ("tests/kept.sh", "true\n# {}\n", 2),
+    ("Makefile", "check: # {}\n", 1),
+]
+
+
+@each_row("form, sentence", itertools.product(FORMS, SENTENCES), lambda row: f"{row[0][0]}, {row[1][0]}")
 def test_a_citation_is_found_when_it_leads_nowhere(
-    root: Path, file: str, form: str, line: int, sentence: str, what: str | None
+    root: Path, form: tuple[str, str, int], sentence: tuple[str, str | None]
 ) -> None:
-    (root / file).write_text(form.format(sentence))
-    assert found(root) == ([f"{file}:{line}: {what}"] if what else [])
+    (file, text, line), (citation, what) = form, sentence
+    (root / file).write_text(text.format(citation))
+    findings = found(root)
+    (root / file).unlink()
+    assert findings == ([f"{file}:{line}: {what}"] if what else [])
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from mooring.errors import ConfigError
 from mooring.pki.x509.signers import SIGNERS
 from mooring.registry.admission.table import ADMISSION
 from tests.citations import FENCE, LINK, prose_of_page
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -161,7 +162,7 @@ def test_decisions_are_numbered_once_without_gaps_and_listed() -> None:
     assert listed == list(zip(numbers, files, strict=True))
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs/adr").glob("[0-9]*.md")), ids=lambda page: page.stem)
+@each_row("page", sorted((ROOT / "docs/adr").glob("[0-9]*.md")))
 def test_every_decision_has_context_decision_and_consequences(page: Path) -> None:
     text = page.read_text()
     assert text.startswith(f"# {page.name[:4]}: ")

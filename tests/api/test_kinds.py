@@ -17,6 +17,7 @@ from mooring.apimachinery.codec.gotypes import EMBEDDED
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar, Type
 from tests.support.podnumbers import POD_NUMBERS
+from tests.support.rows import each_row
 from tests.support.servicenumbers import SERVICE_NUMBERS
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,8 +62,6 @@ STORAGE = {
 
 OWN = {kind.resource.plural for kind in KINDS if kind.resource.group == GROUP}
 """Plurals of Mooring's own kinds."""
-
-ids = [kind.resource.plural for kind in KINDS]
 
 
 def messages(kind: Type) -> Iterator[Message]:
@@ -284,7 +283,7 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("plural", COLUMNS)
+@each_row("plural", COLUMNS)
 def test_columns_are_those_of_kubernetes(plural: str) -> None:
     columns = BY_PLURAL[plural].resource.columns
     narrow = [c.name.replace(" ", "·") for c in columns if not c.priority]
@@ -292,7 +291,7 @@ def test_columns_are_those_of_kubernetes(plural: str) -> None:
     assert " ".join(narrow) + (" | " + " ".join(wide) if wide else "") == COLUMNS[plural]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=ids)
+@each_row("kind", KINDS, lambda kind: kind.resource.plural)
 def test_an_empty_object_prints_and_validates_without_failing(kind: Kind) -> None:
     obj = {"metadata": {"name": "x"}, "spec": {}}
     for column in kind.resource.columns:
@@ -318,12 +317,12 @@ SELECTABLE = {
 }
 
 
-@pytest.mark.parametrize("plural", BY_PLURAL)
+@each_row("plural", BY_PLURAL)
 def test_selectable_fields_are_those_of_kubernetes(plural: str) -> None:
     assert " ".join(sorted(BY_PLURAL[plural].field_labels)) == SELECTABLE.get(plural, "")
 
 
-@pytest.mark.parametrize("message", ALL_MESSAGES.values(), ids=ALL_MESSAGES)
+@each_row("message", ALL_MESSAGES.values(), lambda message: message.name)
 def test_every_message_is_documented_and_numbered(message: Message) -> None:
     assert message.doc.endswith(".")
     assert len({(field.within, field.number) for field in message.fields}) == len(message.fields)
@@ -339,7 +338,7 @@ def test_every_embedded_struct_has_a_name() -> None:
     assert owners == EMBEDDED.keys()
 
 
-@pytest.mark.parametrize("resource", RESOURCES, ids=ids)
+@each_row("resource", RESOURCES, lambda resource: resource.plural)
 def test_every_kind_has_its_metadata_first(resource: Resource) -> None:
     field: Field = resource.schema.by_name["metadata"]
     assert field.number == 1
@@ -412,7 +411,7 @@ NUMBERS = {
 """Vectors: generated.proto of k8s.io/api (docs/protocol/negotiation.md#field-numbers)."""
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@each_row("name", NUMBERS)
 def test_field_numbers_are_those_of_kubernetes(name: str) -> None:
     fields = sorted(ALL_MESSAGES[f"io.k8s.api.{name}"].fields, key=lambda field: (field.within, field.number))
     within = [f"{field.within}." if field.within else "" for field in fields]

@@ -36,6 +36,7 @@ from mooring.pki import pem
 from mooring.pki.errors import PemError
 from tests.api.test_growth import rules
 from tests.support.longlists import named, value
+from tests.support.rows import each_row
 
 LENGTH = 100_000
 """Characters: 5 000 000 000 steps of quadratic work."""
@@ -175,8 +176,8 @@ PARSERS: dict[str, Callable[[str], object]] = {
 }
 
 
-@pytest.mark.parametrize("repeated", PARSED)
 @pytest.mark.parametrize("name", PARSERS)
+@each_row("repeated", PARSED, repr)
 def test_texts_of_parsers(name: str, repeated: str) -> None:
     text = repeated * (LENGTH // len(repeated)) + "!"
     with _in_time(), contextlib.suppress(ApiError, ValueError, PemError, YamlError):

@@ -7,14 +7,13 @@ import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import mooring
 from mooring.authn.claims.reasons import REASONS as OF_CLAIMS
 from mooring.authn.table import REASONS, reason_of
 from mooring.pki.errors import PeerCertificateError, TokenRefusedError
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.k3s import acceptedtokens, identity
+from tests.support.rows import each_row
 
 ROOT = Path(mooring.__file__).parent
 PLACES = (
@@ -67,7 +66,7 @@ def test_no_row_is_without_a_code() -> None:
     assert set(REASONS) - set(every_code()) == set()
 
 
-@pytest.mark.parametrize("code", REASONS)
+@each_row("code", REASONS)
 def test_a_row_is_whole_sentences(code: str) -> None:
     row = reason_of(code)
     assert row is not None

@@ -19,6 +19,7 @@ from mooring.cli.printing.redaction import redacted
 from mooring.trust.bootstraptoken.token import parse_token
 from tests.generated import pages
 from tests.support.commandline import CommandLine, mooring, process
+from tests.support.rows import each_row
 
 __all__ = ["mooring"]
 _NAMED = {"--selector": "'-l' / '--selector'"}
@@ -27,7 +28,7 @@ PIN = "sha256:" + "0" * 64
 SOURCES = Path(main.__file__).parent.parent
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: f"mooring {path}")
+@each_row("path", COMMANDS)
 def test_every_row_of_the_table_is_a_command_with_help(path: str, mooring: CommandLine) -> None:
     command = COMMANDS[path].load()
     assert command.name == path.split()[-1]
@@ -565,7 +566,7 @@ def typed_parameters() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("path", "flag"), typed_parameters(), ids=lambda part: part)
+@each_row("path, flag", typed_parameters, " ".join)
 def test_a_value_of_another_form_ends_with_2(path: str, flag: str, mooring: CommandLine) -> None:
     outcome = mooring(*path.split(), f"{flag}=@@")
     assert outcome.code == 2, outcome.all
@@ -573,7 +574,7 @@ def test_a_value_of_another_form_ends_with_2(path: str, flag: str, mooring: Comm
     assert f"(see: mooring {path} --help)" in outcome.err
 
 
-@pytest.mark.parametrize("path", COMMANDS)
+@each_row("path", COMMANDS)
 def test_an_unknown_flag_and_a_flag_without_its_value_end_with_2(path: str, mooring: CommandLine) -> None:
     wrong = [["--no-such-flag"]]
     wrong += [
@@ -587,7 +588,7 @@ def test_an_unknown_flag_and_a_flag_without_its_value_end_with_2(path: str, moor
         assert outcome.err.startswith("Error: ")
 
 
-@pytest.mark.parametrize("path", COMMANDS)
+@each_row("path", COMMANDS)
 def test_an_argument_too_many_or_too_few_ends_with_2(path: str, mooring: CommandLine) -> None:
     arguments = [one for one in COMMANDS[path].load().params if isinstance(one, click.Argument)]
     if all(one.nargs == 1 for one in arguments):
