@@ -16,11 +16,12 @@ Rules kept here (kube-apiserver has no such limit):
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
+
+from mooring.bounded import Bounded
 
 BURST = 20  # a node with a stale token and a few retries stays below; a scan does not
 PER_SECOND = 1.0  # 10 000 guesses from one source take hours instead of seconds
@@ -66,8 +67,7 @@ class LocalBuckets:
     def __init__(self, most: int = MAX_SOURCES) -> None:
         if most < 1:
             raise ValueError("the number of sources must be positive")
-        self._most = most
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._buckets: Bounded[str, Bucket] = Bounded(most)
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -80,8 +80,6 @@ class LocalBuckets:
         """See `Buckets.change`."""
         bucket = self._buckets.get(source)
         if bucket is None:
-            if len(self._buckets) >= self._most:
-                self._buckets.popitem(last=False)
             bucket = self._buckets[source] = fresh
         else:
             self._buckets.move_to_end(source)

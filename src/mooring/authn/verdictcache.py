@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from mooring.authn.verdict import Accepted, Verdict
+from mooring.bounded import Bounded
 
 MAX_REMEMBERED = 4096
 """Credentials in use at once. A verdict has about 1 kB."""
@@ -39,8 +39,7 @@ class VerdictCache:
         self._key = key
         self._accepted = accepted
         self._refused = refused
-        self._most = most
-        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._kept: Bounded[bytes, _Kept] = Bounded(most)
 
     def place(self, *parts: bytes) -> bytes:
         """Return the key under which the verdict about these parts is kept; each part keeps its own boundaries."""
@@ -67,9 +66,6 @@ class VerdictCache:
         if not life:
             return
         self._kept[place] = _Kept(verdict, now, now + life)
-        self._kept.move_to_end(place)
-        if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
 
     def clear(self) -> None:
         """Forget everything, because the service that decides has changed."""

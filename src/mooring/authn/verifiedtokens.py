@@ -10,9 +10,10 @@ Rules kept here:
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
+
+from mooring.bounded import Bounded
 
 T = TypeVar("T")
 
@@ -25,8 +26,7 @@ class VerifiedTokens(Generic[T]):
     """Verified tokens of one authenticator."""
 
     def __init__(self, most: int = MAX_REMEMBERED) -> None:
-        self._most = most
-        self._known: OrderedDict[bytes, tuple[T, datetime, datetime]] = OrderedDict()
+        self._known: Bounded[bytes, tuple[T, datetime, datetime]] = Bounded(most)
 
     def get(self, token: bytes, now: datetime) -> T | None:
         """Return the content of the token, or None when it is not known."""
@@ -39,11 +39,7 @@ class VerifiedTokens(Generic[T]):
 
     def put(self, token: bytes, says: T, now: datetime, until: datetime = FOR_EVER) -> None:
         """Remember the content of a token that was verified at `now`."""
-        digest = hashlib.sha256(token).digest()
-        self._known[digest] = (says, now, until)
-        self._known.move_to_end(digest)
-        if len(self._known) > self._most:
-            self._known.popitem(last=False)
+        self._known[hashlib.sha256(token).digest()] = (says, now, until)
 
     def clear(self) -> None:
         """Forget everything, because the keys have changed."""

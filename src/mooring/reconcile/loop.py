@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from mooring.api.view import guarded
 from mooring.apimachinery.schema import Obj
+from mooring.bounded import Bounded
 from mooring.clock import Clock
 from mooring.controllers.actions import (
     Action,
@@ -107,7 +108,7 @@ class Reconciler:
         """Set while this turn has time for plans."""
         self._turn.set()
         self._queues: dict[str, WorkQueue] = {}
-        self._blocked: dict[tuple[str, Key], str] = {}
+        self._blocked: Bounded[tuple[str, Key], str] = Bounded(MAX_BLOCKED)
         """Why a key waits, so that each reason is logged once."""
 
     @property
@@ -211,8 +212,6 @@ class Reconciler:
         place = (controller.name, key)
         if self._blocked.get(place) == problem:
             return
-        if len(self._blocked) >= MAX_BLOCKED:
-            del self._blocked[next(iter(self._blocked))]
         self._blocked[place] = problem
         log.log(level, "%s %s waits: %s", controller.name, _key_text(key), problem)
 

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 
+from mooring.bounded import Bounded
 from mooring.clock import Clock
 from mooring.controllers.actions import Addresses
 from mooring.pki.x509.names import IPAddress
@@ -59,12 +60,12 @@ class Resolver:
         self._clock = clock
         self._lookup = lookup
         self._deadline = deadline
-        self._kept: dict[str, tuple[float, frozenset[IPAddress]]] = {}
+        self._kept: Bounded[str, tuple[float, frozenset[IPAddress]]] = Bounded(MAX_KEPT)
         self._flights: dict[str, asyncio.Future[frozenset[IPAddress]]] = {}
         self._newest: dict[str, asyncio.Future[frozenset[IPAddress]]] = {}
         """The lookup of each requester that is not done."""
         self._waiting: set[str] = set()
-        self._slow: dict[str, None] = {}
+        self._slow: Bounded[str, None] = Bounded(MAX_KEPT)
         """Requesters whose last lookup was slow, in the order of their first slow one."""
         self._threads: ThreadPoolExecutor | None = None
 
@@ -95,8 +96,6 @@ class Resolver:
         if not is_slow:
             self._slow.pop(requester, None)
         elif requester not in self._slow:
-            if len(self._slow) >= MAX_KEPT:
-                del self._slow[next(iter(self._slow))]
             self._slow[requester] = None
 
     async def _look_up(self, names: Sequence[str], requester: str) -> None:
@@ -130,6 +129,4 @@ class Resolver:
         del self._flights[name]
         if done.cancelled() or done.exception() is not None:
             return
-        if len(self._kept) >= MAX_KEPT:
-            del self._kept[next(iter(self._kept))]
         self._kept[name] = (self._clock.monotonic(), done.result())

@@ -13,7 +13,6 @@ Rules kept here (law 11):
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +20,7 @@ from datetime import datetime
 from mooring.apimachinery.schema import Obj
 from mooring.authn.chain import ChainStep
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
+from mooring.bounded import Bounded
 from mooring.clock import rfc3339
 from mooring.identity import UserInfo
 
@@ -120,16 +120,14 @@ class Refusals:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._kept: dict[int, OrderedDict[str, RefusedRequest]] = {}
+        self._kept: dict[int, Bounded[str, RefusedRequest]] = {}
 
     def keep(self, refusal: RefusedRequest) -> None:
         """Add a refusal; beyond the limit the oldest with the same status code is dropped."""
         if self.find(refusal.audit_id) is not None:
             return
-        same_code = self._kept.setdefault(refusal.code, OrderedDict())
+        same_code = self._kept.setdefault(refusal.code, Bounded(self._most))
         same_code[refusal.audit_id] = _bounded(refusal)
-        if len(same_code) > self._most:
-            same_code.popitem(last=False)
 
     def find(self, audit_id: str) -> RefusedRequest | None:
         """Return the refusal with this Audit-Id, or None."""

@@ -22,6 +22,7 @@ from mooring.api.view import Views
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Rejected, Verdict
 from mooring.authn.x509.checks import CHECKS, CertificateCheck, Revisions, rejection, revisions, stateless
+from mooring.bounded import Bounded
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509.verify import ClientTrust, ReadChain, VerifiedPeer, read_chain, valid_at
 
@@ -71,11 +72,10 @@ class Peers:
         self._at_end = at_end
         self._trust = trust
         self._verdict = verdict
-        self._max_remembered = max_remembered
         self._checks = checks
         self._reads = tuple(dict.fromkeys(plural for check in checks for plural in check.reads))
         self._states = tuple(check.state for check in checks if check.state is not stateless)
-        self._accepted: dict[tuple[bytes, ...], Known] = {}
+        self._accepted: Bounded[tuple[bytes, ...], Known] = Bounded(max_remembered)
 
     def judged(self, credentials: Credentials, views: Views, now: datetime) -> Verdict:
         """Return the verdict about the chain in `credentials`, which has one; `Rejected` when it does not verify."""
@@ -115,8 +115,6 @@ class Peers:
             known = memo[self] = Known(credentials.peer, Rejected(error.code, str(error)), of_time=of_time)
             return known
         known = Known(credentials.peer, self._verdict(peer), peer, at_end=self._at_end)
-        if len(self._accepted) >= self._max_remembered:
-            del self._accepted[next(iter(self._accepted))]
         self._accepted[credentials.peer] = known
         memo[self] = known
         return known

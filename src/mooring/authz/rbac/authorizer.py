@@ -20,6 +20,7 @@ from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.rbac.index import Bindings, Grant, Roles
 from mooring.authz.rbac.rules import CompiledRule
+from mooring.bounded import Bounded
 from mooring.errors import NotFoundError
 from mooring.identity import UserInfo
 
@@ -56,8 +57,7 @@ class Rbac:
         self._cluster_roles = Roles()
         self._bindings = Bindings("RoleBinding")
         self._cluster_bindings = Bindings("ClusterRoleBinding")
-        self._cache: dict[tuple[str, tuple[str, ...], str], _EffectiveRules] = {}
-        self._max_cached = max_cached
+        self._cache: Bounded[tuple[str, tuple[str, ...], str], _EffectiveRules] = Bounded(max_cached)
         self._last: tuple[UserInfo, str, _EffectiveRules] | None = None
         """Rules of the last user in the last namespace: an impersonation judges one user many times, and a user of thousands of
         groups is not in the cache."""
@@ -111,8 +111,6 @@ class Rbac:
         if effective is None:
             if len(user.groups) > MAX_GROUPS_CACHED:
                 return self._collect(user, namespace)
-            if len(self._cache) >= self._max_cached:
-                self._cache.pop(next(iter(self._cache)))
             effective = self._cache[key] = self._collect(user, namespace)
         return effective
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from isal import isal_zlib
 
+from mooring.bounded import Bounded
 from mooring.server.transport.http import Body, Header, Request, Response, in_pieces
 
 MIN_BYTES = 128 << 10
@@ -85,7 +86,7 @@ class Compression:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(AT_ONCE, "gzip")
         self._busy = 0
-        self._cached: dict[bytes, bytes | None] = {}
+        self._cached: Bounded[bytes, bytes | None] = Bounded(MAX_KEPT)
 
     async def applied(self, request: Request, response: Response) -> Response:
         """Return `response`, compressed if that is worth it."""
@@ -117,8 +118,6 @@ class Compression:
         finally:
             self._busy -= 1
         if etag:
-            if len(self._cached) >= MAX_KEPT:
-                del self._cached[next(iter(self._cached))]
             self._cached[etag] = smaller
         return smaller
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from mooring.apimachinery.uid import uuid4
+from mooring.bounded import Bounded
 from mooring.clock import Clock
 from mooring.errors import MooringError, StorageError
 from mooring.observed import Observed
@@ -88,7 +89,7 @@ class Plugin:
         """Calls of Decrypt in a row without an answer."""
         self.polling: asyncio.Task[None] | None = None
         self.decrypting: dict[EncryptedDataKey, asyncio.Task[Secret]] = {}
-        self.waiting: OrderedDict[EncryptedDataKey, WaitingKey] = OrderedDict()
+        self.waiting: Bounded[EncryptedDataKey, WaitingKey] = Bounded(MAX_WAITING)
         self.retrying: asyncio.Task[None] | None = None
 
     def wait_for(self, needed: DataKeyNeededError) -> WaitingKey:
@@ -96,8 +97,6 @@ class Plugin:
         found = self.waiting.get(needed.data_key)
         if found is None:
             found = self.waiting[needed.data_key] = WaitingKey(needed)
-            while len(self.waiting) > MAX_WAITING:
-                self.waiting.popitem(last=False)
         return found
 
 

@@ -14,9 +14,9 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
+from mooring.bounded import Bounded
 from mooring.secret import Secret
 from mooring.trust.encryption.ciphers import AesGcm, Cipher, CipherError, Entropy, SeededAesGcm
 from mooring.trust.encryption.encryptedobject import (
@@ -71,7 +71,7 @@ class Envelope:
         self.name = name
         self._write: _WriteKey | None = None
         self._version = ""
-        self._keys: OrderedDict[EncryptedDataKey, tuple[float, Cipher]] = OrderedDict()
+        self._keys: Bounded[EncryptedDataKey, tuple[float, Cipher]] = Bounded(MAX_DATA_KEYS)
 
     @property
     def key_id(self) -> str:
@@ -124,9 +124,6 @@ class Envelope:
 
     def _keep(self, key: EncryptedDataKey, cipher: Cipher, now: float) -> None:
         self._keys[key] = (now + DATA_KEY_SECONDS, cipher)
-        self._keys.move_to_end(key)
-        while len(self._keys) > MAX_DATA_KEYS:
-            self._keys.popitem(last=False)
 
     # -- the plugin ----------------------------------------------------------------------------------------------------
 
