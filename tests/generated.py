@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from mooring.authn.table import REASONS
+from mooring.authn.reasons import reasons
 from mooring.cli.commands import COMMANDS, GROUPS
 from mooring.cli.join.flags import SETTINGS
 from mooring.cli.join.flags import SUBJECTS as AGENT_SUBJECTS
@@ -133,7 +133,7 @@ def refusals_page() -> str:
         "",
         "| Code | Meaning | Remedy |",
         "|---|---|---|",
-        *(f"| `{code}` | {_cell(row.meaning)} | {_cell(row.remedy)} |" for code, row in REASONS.items()),
+        *(f"| `{code}` | {_cell(row.meaning)} | {_cell(row.remedy)} |" for code, row in reasons().items()),
     ]
     return "\n".join([*lines, ""])
 

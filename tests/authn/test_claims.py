@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mooring.authn.claims.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, Expression, compile_expression
 from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, Identification, Required, ValidationRule, identify
-from mooring.authn.claims.reasons import REASONS
+from mooring.authn.reasons import reasons
 from mooring.identity import CREDENTIAL_ID, UserInfo
 
 SUB = Claim("sub")
@@ -34,7 +34,7 @@ def user(claims: dict[str, Any], **more: Any) -> UserInfo:
 def refusal(claims: dict[str, Any], **more: Any) -> tuple[str, str]:
     with pytest.raises(ClaimsRefusedError) as refused:
         user(claims, **more)
-    assert refused.value.code in REASONS
+    assert refused.value.code in reasons()
     return refused.value.code, str(refused.value)
 
 
@@ -269,4 +269,4 @@ def test_any_claims_name_a_user_or_are_refused(claims: dict[str, Any]) -> None:
         found, code = None, error.code
     else:
         code = ""
-    assert code in REASONS if found is None else found.username.startswith("p:") and all(found.groups)
+    assert code in reasons() if found is None else found.username.startswith("p:") and all(found.groups)

@@ -12,7 +12,7 @@ import pytest
 from mooring import authn
 from mooring.authn.authenticator import NOTHING, Authenticator
 from mooring.authn.host import Running
-from mooring.authn.table import NAMES, PROVIDERS, REASONS, SUBJECTS, build
+from mooring.authn.table import NAMES, PROVIDERS, SUBJECTS, build
 from mooring.plane.configuration import SUBJECTS as SERVER_SUBJECTS
 from tests.support.authnhost import AuthnHost, configured
 from tests.support.testca import ThrowawayCA
@@ -130,11 +130,6 @@ async def closed(running: Running) -> None:
 
 def test_names_are_used_once() -> None:
     assert len(NAMES) == len(PROVIDERS)
-
-
-def test_no_two_rows_describe_one_code_differently() -> None:
-    for row in PROVIDERS:
-        assert {code: REASONS[code] for code in row.reasons} == dict(row.reasons)
 
 
 @pytest.mark.parametrize(

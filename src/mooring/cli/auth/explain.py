@@ -22,8 +22,7 @@ from urllib.parse import quote
 import click
 
 from mooring.apimachinery.schema import Obj
-from mooring.authn.reasons import UNKNOWN_CA
-from mooring.authn.table import reason_of
+from mooring.authn.reasons import UNKNOWN_CA, reasons
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.client import REPORTED, output_option
@@ -189,7 +188,7 @@ def add_meanings(response: Obj) -> Obj:
 
 
 def _meaning_of(code: Any) -> Obj:
-    row = reason_of(code) if isinstance(code, str) else None
+    row = reasons().get(code) if isinstance(code, str) else None
     if row is None:
         return {}
     return {"meaning": row.meaning} | ({"remedy": row.remedy} if row.remedy else {})
@@ -258,7 +257,7 @@ def _hints(response: Obj) -> Iterator[tuple[str, list[str]]]:
     known = judged - {UNKNOWN_CA}  # an authenticator knew the CA: to add it for the other one would be wrong advice
     refused = (step["reason"] for step in steps if step.get("verdict") == "refused")
     for code in dict.fromkeys(one for one in (response.get("why"), *refused) if isinstance(one, str)):
-        row = reason_of(code)
+        row = reasons().get(code)
         if row is not None and not (known and code == UNKNOWN_CA):
             yield code, [line for line in (row.meaning, row.remedy) if line]
     if response.get("code") == TOO_MANY:
