@@ -9,20 +9,43 @@ import pytest
 
 from mooring.apimachinery import metav1
 from mooring.apimachinery.codec.unmarshal import unmarshal
-from mooring.apimachinery.schema import Message, Obj
+from mooring.apimachinery.metav1 import META
+from mooring.apimachinery.schema import Message, Obj, message
 
-MESSAGES = [value for value in vars(metav1).values() if isinstance(value, Message)]
+MESSAGES = [
+    message(META + name)
+    for name in (
+        *(
+            "ObjectMeta",
+            "ListMeta",
+            "ShardInfo",
+            "OwnerReference",
+            "ManagedFieldsEntry",
+            "DeleteOptions",
+            "Preconditions",
+        ),
+        *(
+            "Status",
+            "StatusDetails",
+            "StatusCause",
+            "LabelSelector",
+            "LabelSelectorRequirement",
+            "FieldSelectorRequirement",
+        ),
+        *("Condition", "PartialObjectMetadata", "PartialObjectMetadataList"),
+    )
+]
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
-def test_names_and_numbers_are_unique_and_everything_is_documented(message: Message) -> None:
-    assert len(message.by_name) == len({field.number for field in message.fields}) == len(message.fields)
-    assert message.doc.endswith(".")
-    assert all(field.doc.endswith(".") for field in message.fields)
+@pytest.mark.parametrize("schema", MESSAGES, ids=lambda schema: schema.name)
+def test_names_and_numbers_are_unique_and_everything_is_documented(schema: Message) -> None:
+    assert len(schema.by_name) == len({field.number for field in schema.fields}) == len(schema.fields)
+    assert schema.doc.endswith(".")
+    assert all(field.doc.endswith(".") for field in schema.fields)
 
 
 @pytest.mark.parametrize(
-    ("message", "numbers"),
+    ("schema", "numbers"),
     [
         (
             metav1.OBJECT_META,
@@ -31,9 +54,9 @@ def test_names_and_numbers_are_unique_and_everything_is_documented(message: Mess
             "managedFields17",
         ),
         (metav1.LIST_META, "selfLink1 resourceVersion2 continue3 remainingItemCount4 shardInfo5"),
-        (metav1.OWNER_REFERENCE, "kind1 name3 uid4 apiVersion5 controller6 blockOwnerDeletion7"),
+        (message(META + "OwnerReference"), "kind1 name3 uid4 apiVersion5 controller6 blockOwnerDeletion7"),
         (
-            metav1.MANAGED_FIELDS_ENTRY,
+            message(META + "ManagedFieldsEntry"),
             "manager1 operation2 apiVersion3 time4 fieldsType6 fieldsV17 subresource8",
         ),
         (
@@ -41,20 +64,20 @@ def test_names_and_numbers_are_unique_and_everything_is_documented(message: Mess
             "gracePeriodSeconds1 preconditions2 orphanDependents3 propagationPolicy4 dryRun5 "
             "ignoreStoreReadErrorWithClusterBreakingPotential6",
         ),
-        (metav1.PRECONDITIONS, "uid1 resourceVersion2"),
+        (message(META + "Preconditions"), "uid1 resourceVersion2"),
         (metav1.STATUS, "metadata1 status2 message3 reason4 details5 code6"),
-        (metav1.STATUS_DETAILS, "name1 group2 kind3 causes4 retryAfterSeconds5 uid6"),
-        (metav1.STATUS_CAUSE, "reason1 message2 field3"),
-        (metav1.LABEL_SELECTOR, "matchLabels1 matchExpressions2"),
-        (metav1.LABEL_SELECTOR_REQUIREMENT, "key1 operator2 values3"),
-        (metav1.FIELD_SELECTOR_REQUIREMENT, "key1 operator2 values3"),
-        (metav1.CONDITION, "type1 status2 observedGeneration3 lastTransitionTime4 reason5 message6"),
+        (message(META + "StatusDetails"), "name1 group2 kind3 causes4 retryAfterSeconds5 uid6"),
+        (message(META + "StatusCause"), "reason1 message2 field3"),
+        (message(META + "LabelSelector"), "matchLabels1 matchExpressions2"),
+        (message(META + "LabelSelectorRequirement"), "key1 operator2 values3"),
+        (message(META + "FieldSelectorRequirement"), "key1 operator2 values3"),
+        (message(META + "Condition"), "type1 status2 observedGeneration3 lastTransitionTime4 reason5 message6"),
     ],
     ids=lambda value: value.name if isinstance(value, Message) else "",
 )
-def test_field_numbers(message: Message, numbers: str) -> None:
+def test_field_numbers(schema: Message, numbers: str) -> None:
     """Source: k8s.io/apimachinery pkg/apis/meta/v1/generated.proto."""
-    found = sorted(message.fields, key=lambda field: field.number)
+    found = sorted(schema.fields, key=lambda field: field.number)
     assert " ".join(f"{field.name}{field.number}" for field in found) == numbers
 
 
@@ -74,6 +97,6 @@ def test_an_empty_list_of_managers_is_not_an_absent_one() -> None:
 
 
 def test_lists_of_a_kind() -> None:
-    listed = metav1.list_of(metav1.CONDITION)
-    assert listed.name == metav1.CONDITION.name + "List"
+    listed = metav1.list_of(message(META + "Condition"))
+    assert listed.name == META + "ConditionList"
     assert [(field.name, field.number) for field in listed.fields] == [("metadata", 1), ("items", 2)]

@@ -12,18 +12,17 @@ forgive nothing else. Why the kinds are served:
   that discovery does not name.
 * CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and log errors without end while that fails.
 Objects of these kinds were written to the same store by another server, and are served unchanged. Their schemas name what clients
-ask for, with free-form parts. `mooring.api.storedfields` has all fields, to read what kube-apiserver stored as protobuf.
+ask for, with free-form parts. `data/api` has all fields, to read what kube-apiserver stored as protobuf.
 """
 
 from __future__ import annotations
 
 from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import NAME
-from mooring.api.storedfields import STORED_FIELDS
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, Message, Scalar
+from mooring.apimachinery.schema import Field, Message, Scalar, message
 from mooring.apimachinery.table import AGE
 
 READ_VERBS = ("get", "list", "watch")
@@ -85,7 +84,7 @@ def _row(
     namespaced: bool = True,
     categories: tuple[str, ...] = (),
 ) -> Kind:
-    stored_fields = STORED_FIELDS[f"io.k8s.api.{group.partition('.')[0] or 'core'}.v1.{name}"]
+    stored_fields = message(f"io.k8s.api.{group.partition('.')[0] or 'core'}.v1.{name}")
     return read_only_kind(
         Message(stored_fields.name, (METADATA, *fields), doc),
         group,

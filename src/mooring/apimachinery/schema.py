@@ -1,17 +1,24 @@
 """Schemas of objects, declared once for JSON, protobuf, OpenAPI, patches and server-side apply.
 
-Rules kept here: a `Message` is data without behaviour, and all codecs, OpenAPI and strategic merge read it (law 4). Objects are
-plain JSON dicts (`Obj`): camelCase keys, bytes as base64 text, times as RFC 3339 text, absent rather than empty.
-
-Source of field numbers: the generated.proto files of k8s.io/api and k8s.io/apimachinery
-(docs/protocol/negotiation.md#field-numbers).
+Rules kept here:
+* A `Message` is data without behaviour, and all codecs, OpenAPI and strategic merge read it (law 4). Objects are plain JSON dicts
+  (`Obj`): camelCase keys, bytes as base64 text, times as RFC 3339 text, absent rather than empty.
+* Messages stand in `data/api`, a file for each version of an API group, in the notation of Kubernetes' generated.proto. Numbers,
+  types and patch markers are those of the generated.proto files of k8s.io/api and k8s.io/apimachinery
+  (docs/protocol/negotiation.md#field-numbers). docs/architecture.md#a-kind has the markers.
+* A file is read, and a message made, when something first asks for a message. A line that is no part of a message is an error.
+* `kind` and `apiVersion` of a top-level object are not fields of its `Message`: in protobuf they are in the envelope, and the codec
+  and OpenAPI add them to JSON.
 """
 
 from __future__ import annotations
 
+import pkgutil
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal
 
 Obj = dict[str, Any]
@@ -57,9 +64,9 @@ class Field:
     """One field of a message.
 
     `required`: OpenAPI `required`. `pointer`: a zero value is meaningful and kept when decoding protobuf (Go pointer, or no
-    omitempty). In strategic merge patch a list with `patch="merge"` merges by `patch_key` (or as a set of primitives when no key),
-    one with `patch="atomic"` is replaced, and so is an object with `patch="replace"`. For server-side apply `list_keys` are the
-    keys of a list that is a map, and `list_set` means a set of scalars.
+    omitempty), or an empty list resets it (`managedFields`). In strategic merge patch a list with `patch="merge"` merges by
+    `patch_key` (or as a set of primitives when no key), one with `patch="atomic"` is replaced, and so is an object with
+    `patch="replace"`. For server-side apply `list_keys` are the keys of a list that is a map; `list_set` means a set of scalars.
     `enum`: values that OpenAPI lists, of the items where the field is a list; the kind validates them.
     `map_atomic`: a map that is one value for server-side apply.
     `always`: whether Go writes the field even when it is zero (True: a list without omitempty; False: omitzero); None where the
@@ -110,3 +117,114 @@ class Message:
 
 
 Type = Scalar | ListOf | MapOf | Message
+
+_MESSAGE = re.compile(r"(?:// (.+)\n)?message (\w+) \{( // \+structType=atomic)?\n+((?: .*\n+)*)\}\n+")
+_FIELD = re.compile(
+    r"(?:  // (?!\+)(.+)\n)?  (?:optional|(repeated)|(map)<string,) (\.?[\w.-]+)(?(3)>) (\w+) = (\d+);(?: // \+(.+))?\n+"
+)
+_LEAVES = {
+    "string": Scalar.STRING,
+    "bool": Scalar.BOOL,
+    "int32": Scalar.INT32,
+    "int64": Scalar.INT64,
+    "double": Scalar.DOUBLE,
+    "bytes": Scalar.BYTES,
+    "Time": Scalar.TIME,
+    "MicroTime": Scalar.MICRO_TIME,
+    "Quantity": Scalar.QUANTITY,
+    "IntOrString": Scalar.INT_OR_STRING,
+    "ExtraValue": Scalar.STRING_LIST,
+    "Verbs": Scalar.STRING_LIST,
+    "FieldsV1": Scalar.FIELDS_V1,
+}
+"""Leaf types by the last word of their name."""
+_MARKERS: dict[str, dict[str, Any]] = {
+    "required": {"required": True},
+    "pointer": {"pointer": True},
+    "always": {"always": True},
+    "omitzero": {"always": False},
+    "patchStrategy=merge": {"patch": "merge"},
+    "patchStrategy=replace": {"patch": "replace"},
+    "listType=map": {},
+    "listType=set": {"list_set": True},
+    "mapType=atomic": {"map_atomic": True},
+}
+"""Attributes of a field by marker. `required`, patch strategies and types are markers of Kubernetes."""
+
+
+@cache
+def message(name: str) -> Message:
+    """Return the message with this OpenAPI name. Raises LookupError when the file of its package has none, or FileNotFoundError."""
+    package, _, word = name.rpartition(".")
+    found = _messages(package).get(word)
+    if found is None:
+        raise LookupError(f"{_path(package)}: no message {word}")
+    fields = tuple(_field(item, package) for item in _each(_FIELD, package, found.string, *found.span(4)))
+    return Message(name, fields, found[1] or "", atomic=bool(found[3]))
+
+
+@cache
+def _messages(package: str) -> dict[str, re.Match[str]]:
+    content = pkgutil.get_data("mooring", _path(package))
+    assert content is not None, "the loader of this package reads no data"
+    text = content.decode()
+    return {found[2]: found for found in _each(_MESSAGE, package, text, 0, len(text))}
+
+
+def _path(package: str) -> str:
+    return f"data/api/{package}.proto"
+
+
+def _each(pattern: re.Pattern[str], package: str, text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    """Yield matches that follow one another from `start` to `end`. Raises ValueError when something stands between them."""
+    for found in pattern.finditer(text, start, end):
+        if found.start() != start:
+            break
+        yield found
+        start = found.end()
+    if start < end:
+        raise _error(package, text, start)
+
+
+def _error(package: str, text: str, at: int) -> ValueError:
+    number = text.count("\n", 0, at)
+    return ValueError(f"{_path(package)}:{number + 1}: not understood: {text.splitlines()[number].strip()!r}")
+
+
+def _field(found: re.Match[str], package: str) -> Field:
+    doc, repeated, mapped, word, name, number, markers = found.groups()
+    try:
+        kind: Type = _LEAVES.get(word.rpartition(".")[2]) or message(_name(word, package))
+        attributes = _attributes(markers) if markers else {}
+    except (LookupError, FileNotFoundError) as error:
+        raise _error(package, found.string, found.start(4)) from error
+    if repeated or mapped:
+        kind = ListOf(kind) if repeated else MapOf(kind)
+    return Field(name, int(number), kind, doc or "", **attributes)
+
+
+def _name(word: str, package: str) -> str:
+    """Return the OpenAPI name: that of `.k8s.io.api.core.v1.Pod` begins with io.k8s."""
+    if not word.startswith("."):
+        return f"{package}.{word}"
+    return f"io.k8s.{word.removeprefix('.k8s.io.')}"
+
+
+@cache
+def _attributes(markers: str) -> dict[str, Any]:
+    """Return the attributes of a field. Raises KeyError for an unknown marker."""
+    attributes: dict[str, Any] = {}
+    for marker in markers.split(" +"):
+        key, _, value = marker.partition("=")
+        match key:
+            case "patchMergeKey":
+                attributes["patch_key"] = value
+            case "listMapKey":
+                attributes["list_keys"] = (*attributes.get("list_keys", ()), value)
+            case "enum":
+                attributes["enum"] = tuple(value.split("|"))
+            case "within" if value.isdecimal():
+                attributes["within"] = int(value)
+            case _:
+                attributes |= _MARKERS[marker]
+    return attributes

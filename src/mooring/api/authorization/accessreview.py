@@ -9,11 +9,10 @@ Rules kept here (docs/protocol/authorization.md#access-reviews):
 
 from __future__ import annotations
 
-from mooring.api.authorization.schema import RULES_SPEC, RULES_STATUS, SELF_SPEC, SPEC, STATUS, review_schema
 from mooring.api.kind import Change
 from mooring.api.review import drop_status, review_kind
 from mooring.apimachinery.names import label_value_errors, qualified_name_errors
-from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.schema import Obj, message
 from mooring.errors import BadRequestError, FieldError, forbidden, invalid, required
 
 GROUP = "authorization.k8s.io"
@@ -123,26 +122,26 @@ def _requirement_errors(requirement: Obj, path: str, *, is_label: bool) -> list[
 SUBJECT_ACCESS_REVIEW = review_kind(
     GROUP,
     "v1",
-    review_schema("SubjectAccessReview", SPEC, STATUS, "Asks whether a user may do something."),
+    message("io.k8s.api.authorization.v1.SubjectAccessReview"),
     validate=_validate_subject_review,
 )
 LOCAL_SUBJECT_ACCESS_REVIEW = review_kind(
     GROUP,
     "v1",
-    review_schema("LocalSubjectAccessReview", SPEC, STATUS, "Asks whether a user may do something in one namespace."),
+    message("io.k8s.api.authorization.v1.LocalSubjectAccessReview"),
     validate=_validate_local_review,
     namespaced=True,
 )
 SELF_SUBJECT_ACCESS_REVIEW = review_kind(
     GROUP,
     "v1",
-    review_schema("SelfSubjectAccessReview", SELF_SPEC, STATUS, "Asks whether the caller may do something."),
+    message("io.k8s.api.authorization.v1.SelfSubjectAccessReview"),
     validate=_validate_self_review,
 )
 SELF_SUBJECT_RULES_REVIEW = review_kind(
     GROUP,
     "v1",
-    review_schema("SelfSubjectRulesReview", RULES_SPEC, RULES_STATUS, "Asks what the caller may do in one namespace."),
+    message("io.k8s.api.authorization.v1.SelfSubjectRulesReview"),
     prepare=_prepare_rules_review,
 )
 

@@ -20,88 +20,13 @@ from mooring.api.certificates.sourceaddress import keep_source_address, record_s
 from mooring.api.kind import Change, Kind, SubresourceStrategy, is_untracked
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.api.meta.resetfields import reset_fields
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import path_segment_errors
 from mooring.apimachinery.resource import Column, Resource, Subresource
-from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.clock import human_duration
 from mooring.errors import FieldError
 from mooring.pki.x509.supervisorsigners import RESERVED
-from mooring.pki.x509.usages import USAGES
-
-API = "io.k8s.api.certificates.v1."
-
-SPEC = Message(
-    API + "CertificateSigningRequestSpec",
-    (
-        Field("request", 1, Scalar.BYTES, "PKCS#10 request as a PEM block CERTIFICATE REQUEST.", required=True),
-        Field("username", 2, Scalar.STRING, "Who asked; set by the server."),
-        Field("uid", 3, Scalar.STRING, "UID of who asked; set by the server."),
-        Field("groups", 4, ListOf(Scalar.STRING), "Groups of who asked; set by the server."),
-        Field(
-            "usages",
-            5,
-            ListOf(Scalar.STRING),
-            "What the key is to be used for, such as client auth. At least one.",
-            enum=USAGES,
-        ),
-        Field("extra", 6, MapOf(Scalar.STRING_LIST), "Extra attributes of who asked; set by the server."),
-        Field("signerName", 7, Scalar.STRING, "Who is to sign, such as kubernetes.io/kubelet-serving.", required=True),
-        Field(
-            "expirationSeconds",
-            8,
-            Scalar.INT32,
-            "Wanted validity in seconds, at least 600; the signer may decide otherwise.",
-            pointer=True,
-        ),
-    ),
-    "What is asked for, and by whom. Cannot be changed.",
-)
-
-CONDITION = Message(
-    API + "CertificateSigningRequestCondition",
-    (
-        Field("type", 1, Scalar.STRING, "Approved, Denied, Failed, or a signer's own.", required=True),
-        Field("reason", 2, Scalar.STRING, "Machine-readable reason."),
-        Field("message", 3, Scalar.STRING, "The reason in words."),
-        Field("lastUpdateTime", 4, Scalar.TIME, "When the condition was last written; filled in when left out."),
-        Field("lastTransitionTime", 5, Scalar.TIME, "When the status last changed; filled in when left out."),
-        Field(
-            "status",
-            6,
-            Scalar.STRING,
-            "True, False or Unknown; Approved, Denied and Failed can only be True.",
-            required=True,
-        ),
-    ),
-    "A decision about the request, or a fact about it.",
-)
-
-STATUS = Message(
-    API + "CertificateSigningRequestStatus",
-    (
-        Field(
-            "conditions",
-            1,
-            ListOf(CONDITION),
-            "Decisions and facts. Approved, Denied and Failed are never removed again.",
-            list_keys=("type",),
-        ),
-        Field("certificate", 2, Scalar.BYTES, "The issued certificate as PEM, with intermediates if there are any."),
-    ),
-    "What was decided and issued.",
-)
-
-CERTIFICATE_SIGNING_REQUEST = Message(
-    API + "CertificateSigningRequest",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("spec", 2, SPEC, "What is asked for, and by whom. Cannot be changed.", required=True),
-        Field("status", 3, STATUS, "What was decided and issued."),
-    ),
-    "Asks a signer for an X.509 certificate.",
-)
 
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:
@@ -158,7 +83,7 @@ KIND = Kind(
         kind="CertificateSigningRequest",
         plural="certificatesigningrequests",
         namespaced=False,
-        schema=CERTIFICATE_SIGNING_REQUEST,
+        schema=message("io.k8s.api.certificates.v1.CertificateSigningRequest"),
         short_names=("csr",),
         subresources=(
             Subresource("approval", ("get", "patch", "update")),

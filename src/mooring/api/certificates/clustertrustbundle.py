@@ -17,10 +17,9 @@ from datetime import datetime
 from mooring.api.kind import Kind, in_version
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.api.meta.signers import signer_name_errors
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.errors import FieldError, invalid, too_long
 from mooring.pki.errors import CertificateTooLargeError, CertificateUnreadableError, PemError
 from mooring.pki.pem import CERTIFICATE, MAX_PEM_BYTES, blocks
@@ -35,38 +34,6 @@ MAX_TRUST_BUNDLE = 1 << 20
 assert MAX_TRUST_BUNDLE <= MAX_PEM_BYTES  # else the reader of PEM would refuse it with another error
 _BUNDLE = "spec.trustBundle"
 _OMITTED = "<value omitted>"
-
-
-def _schema(version: str) -> Message:
-    api = f"io.k8s.api.certificates.{version}."
-    spec = Message(
-        api + "ClusterTrustBundleSpec",
-        (
-            Field(
-                "signerName",
-                1,
-                Scalar.STRING,
-                "Signer whose trust anchors these are, such as example.com/web. Writing the bundle then needs the verb attest "
-                "on the signer. Cannot be changed.",
-            ),
-            Field(
-                "trustBundle",
-                2,
-                Scalar.STRING,
-                "CA certificates as PEM blocks, in any order, at most 1 MiB.",
-                required=True,
-            ),
-        ),
-        "The trust anchors, and the signer that they belong to.",
-    )
-    return Message(
-        api + "ClusterTrustBundle",
-        (
-            Field("metadata", 1, OBJECT_META, "Standard object metadata; the name begins with that of the signer."),
-            Field("spec", 2, spec, "The trust anchors, and the signer that they belong to.", required=True),
-        ),
-        "Trust anchors that Pods and clients of the cluster may use, such as the CAs of a signer.",
-    )
 
 
 def name_prefix(signer_name: str) -> str:
@@ -161,7 +128,7 @@ KIND = Kind(
         kind="ClusterTrustBundle",
         plural=PLURAL,
         namespaced=False,
-        schema=_schema("v1beta1"),
+        schema=message("io.k8s.api.certificates.v1beta1.ClusterTrustBundle"),
         columns=(NAME, Column("SignerName", _shown_signer, description="Signer whose trust anchors these are.")),
     ),
     storage="/registry/clustertrustbundles",
@@ -176,4 +143,4 @@ KIND = Kind(
 """The kind in the form in which it is stored."""
 
 
-KIND_V1 = in_version(KIND, "v1", _schema("v1"))
+KIND_V1 = in_version(KIND, "v1", message("io.k8s.api.certificates.v1.ClusterTrustBundle"))

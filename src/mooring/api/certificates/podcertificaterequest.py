@@ -16,10 +16,9 @@ from mooring.api.certificates.podrequestvalidation import CONDITION_TYPES
 from mooring.api.kind import Change, Kind, SubresourceStrategy, in_version, is_untracked
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.api.meta.resetfields import reset_fields
-from mooring.apimachinery.metav1 import CONDITION, OBJECT_META, STRING_MAP
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource, Subresource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 
 GROUP = "certificates.k8s.io"
 PLURAL = "podcertificaterequests"
@@ -29,81 +28,6 @@ PENDING = "Pending"
 _RESET_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 _OLD_FIELDS = ("pkixPublicKey", "proofOfPossession")
 """Fields of v1beta1 that v1 does not have."""
-
-_SPEC = (
-    Field("signerName", 1, Scalar.STRING, "Signer that is asked, such as example.com/mesh.", required=True),
-    Field("podName", 2, Scalar.STRING, "Name of the Pod that gets the certificate.", required=True),
-    Field("podUID", 3, Scalar.STRING, "uid of the Pod.", required=True),
-    Field("serviceAccountName", 4, Scalar.STRING, "Name of the ServiceAccount of the Pod.", required=True),
-    Field("serviceAccountUID", 5, Scalar.STRING, "uid of the ServiceAccount.", required=True),
-    Field("nodeName", 6, Scalar.STRING, "Name of the Node on which the Pod runs.", required=True),
-    Field("nodeUID", 7, Scalar.STRING, "uid of the Node.", required=True),
-    Field(
-        "maxExpirationSeconds",
-        8,
-        Scalar.INT32,
-        f"Longest lifetime of the certificate, from 3600 to 7862400 seconds; for signers of kubernetes.io at most 86400. "
-        f"The default is {DEFAULT_SECONDS}. The certificate may live shorter, but not below an hour.",
-        pointer=True,
-    ),
-)
-_DEPRECATED = (
-    Field("pkixPublicKey", 9, Scalar.BYTES, "Public key as SubjectPublicKeyInfo; the old form of stubPKCS10Request."),
-    Field("proofOfPossession", 10, Scalar.BYTES, "Signature of the bytes of podUID, with the key of pkixPublicKey."),
-)
-_ANNOTATIONS = Field(
-    "unverifiedUserAnnotations",
-    11,
-    STRING_MAP,
-    "What the author of the Pod tells the signer, unverified. Keys have a domain.",
-)
-
-
-def _schema(version: str) -> Message:
-    api = f"io.k8s.api.certificates.{version}."
-    stub = Field(
-        "stubPKCS10Request",
-        12,
-        Scalar.BYTES,
-        "PKCS#10 request in DER, which proves the possession of the key. Kubelets leave it empty otherwise. The key is RSA of 3072 "
-        "or 4096 bits, ECDSA with P-256, P-384 or P-521, or Ed25519.",
-        required=version == "v1",
-    )
-    fields = (*_SPEC, *(_DEPRECATED if version != "v1" else ()), _ANNOTATIONS, stub)
-    spec = Message(api + "PodCertificateRequestSpec", fields, "Which Pod asks which signer. Cannot be changed.")
-    status = Message(
-        api + "PodCertificateRequestStatus",
-        (
-            Field(
-                "conditions",
-                1,
-                ListOf(CONDITION),
-                "The decision: one of Issued, Denied and Failed, with the status True. It is final.",
-                patch="merge",
-                patch_key="type",
-                list_keys=("type",),
-            ),
-            Field(
-                "certificateChain",
-                2,
-                Scalar.STRING,
-                "The issued certificate as PEM, with intermediates if there are any.",
-            ),
-            Field("notBefore", 4, Scalar.TIME, "Beginning of the certificate's validity.", pointer=True),
-            Field("beginRefreshAt", 5, Scalar.TIME, "When the kubelet should ask for another one.", pointer=True),
-            Field("notAfter", 6, Scalar.TIME, "End of the certificate's validity.", pointer=True),
-        ),
-        "What was decided and issued.",
-    )
-    return Message(
-        api + "PodCertificateRequest",
-        (
-            Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-            Field("spec", 2, spec, "Which Pod asks which signer. Cannot be changed.", required=True),
-            Field("status", 3, status, "What was decided and issued."),
-        ),
-        "Asks a signer for the certificate of a Pod. Kubelets create it for volumes with the source podCertificate.",
-    )
 
 
 def state_of(obj: Obj) -> str:
@@ -165,7 +89,7 @@ KIND = Kind(
         kind="PodCertificateRequest",
         plural=PLURAL,
         namespaced=True,
-        schema=_schema("v1beta1"),
+        schema=message("io.k8s.api.certificates.v1beta1.PodCertificateRequest"),
         subresources=(Subresource("status", ("get", "patch", "update")),),
         columns=(
             NAME,
@@ -204,4 +128,4 @@ def _without_old_fields(obj: Obj) -> Obj:
     return {**obj, "spec": {name: value for name, value in spec.items() if name not in _OLD_FIELDS}}
 
 
-KIND_V1 = in_version(KIND, "v1", _schema("v1"), _without_old_fields)
+KIND_V1 = in_version(KIND, "v1", message("io.k8s.api.certificates.v1.PodCertificateRequest"), _without_old_fields)

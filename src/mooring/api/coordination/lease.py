@@ -8,43 +8,11 @@ from __future__ import annotations
 
 from mooring.api.kind import Kind, is_untracked
 from mooring.api.meta.printcolumns import NAME
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, forbidden, invalid
-
-API = "io.k8s.api.coordination.v1."
-
-LEASE_SPEC = Message(
-    API + "LeaseSpec",
-    (
-        Field("holderIdentity", 1, Scalar.STRING, "Who holds the lease; empty when nobody does.", pointer=True),
-        Field(
-            "leaseDurationSeconds",
-            2,
-            Scalar.INT32,
-            "Seconds after renewTime that others wait before they take the lease.",
-            pointer=True,
-        ),
-        Field("acquireTime", 3, Scalar.MICRO_TIME, "When the present holder took the lease.", pointer=True),
-        Field("renewTime", 4, Scalar.MICRO_TIME, "When the holder last renewed it.", pointer=True),
-        Field("leaseTransitions", 5, Scalar.INT32, "How often the lease changed hands.", pointer=True),
-        Field("strategy", 6, Scalar.STRING, "How a coordinated election chooses the holder.", pointer=True),
-        Field("preferredHolder", 7, Scalar.STRING, "Who should take the lease next; needs a strategy.", pointer=True),
-    ),
-    "Who holds the lease and until when.",
-)
-
-LEASE = Message(
-    API + "Lease",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("spec", 2, LEASE_SPEC, "Who holds the lease and until when."),
-    ),
-    "A claim that is held for some time and must be renewed.",
-)
 
 
 def _validate(obj: Obj) -> list[FieldError]:
@@ -68,7 +36,7 @@ KIND = Kind(
         kind="Lease",
         plural="leases",
         namespaced=True,
-        schema=LEASE,
+        schema=message("io.k8s.api.coordination.v1.Lease"),
         columns=(
             NAME,
             Column(

@@ -7,32 +7,13 @@ have at most 1 MiB together, `immutable` fixes both.
 from __future__ import annotations
 
 from mooring.api.core.datavalidation import MAX_DATA, base64_size, immutability_errors, key_errors
-from mooring.api.core.objectreference import CORE
 from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import NAME
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, MapOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, too_long
-
-CONFIG_MAP = Message(
-    CORE + "ConfigMap",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("data", 2, MapOf(Scalar.STRING), "Text by key. Keys are file names and do not occur in binaryData."),
-        Field("binaryData", 3, MapOf(Scalar.BYTES), "Bytes by key, base64 in JSON. Keys do not occur in data."),
-        Field(
-            "immutable",
-            4,
-            Scalar.BOOL,
-            "True freezes the data and this field: the ConfigMap can then only be deleted.",
-            pointer=True,
-        ),
-    ),
-    "Holds configuration for others to read. All values together weigh at most 1 MiB.",
-)
 
 _OBJECT_PATH = "[]"
 """Path of the object itself in kube-apiserver's field errors."""
@@ -64,7 +45,7 @@ KIND = Kind(
         kind="ConfigMap",
         plural="configmaps",
         namespaced=True,
-        schema=CONFIG_MAP,
+        schema=message("io.k8s.api.core.v1.ConfigMap"),
         short_names=("cm",),
         columns=(
             NAME,

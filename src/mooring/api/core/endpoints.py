@@ -19,13 +19,11 @@ from mooring.api.core.addresses import (
     port_names_errors,
     special_address_errors,
 )
-from mooring.api.core.objectreference import CORE, OBJECT_REFERENCE
 from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import NAME, NONE
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, required
 
@@ -34,49 +32,6 @@ MAX_PRINTED = 3
 
 MANAGED_BY = "endpoints.kubernetes.io/managed-by"
 """Label with the name of the controller that writes these Endpoints."""
-
-ENDPOINT_ADDRESS = Message(
-    CORE + "EndpointAddress",
-    (
-        Field("ip", 1, Scalar.STRING, "The address.", required=True, pointer=True),
-        Field("targetRef", 2, OBJECT_REFERENCE, "What is there, usually a Pod.", pointer=True),
-        Field("hostname", 3, Scalar.STRING, "Its host name, if DNS is to know one."),
-        Field("nodeName", 4, Scalar.STRING, "The node it is on.", pointer=True),
-    ),
-    "One address to send traffic to.",
-    atomic=True,
-)
-
-ENDPOINT_PORT = Message(
-    CORE + "EndpointPort",
-    (
-        Field("name", 1, Scalar.STRING, "Name of the Service's port that it belongs to."),
-        Field("port", 2, Scalar.INT32, "The port.", required=True, pointer=True),
-        Field("protocol", 3, Scalar.STRING, "TCP, UDP or SCTP; TCP when not given.", enum=("SCTP", "TCP", "UDP")),
-        Field("appProtocol", 4, Scalar.STRING, "What is spoken on it, such as kubernetes.io/h2c.", pointer=True),
-    ),
-    "One port of every address of a subset.",
-    atomic=True,
-)
-
-ENDPOINT_SUBSET = Message(
-    CORE + "EndpointSubset",
-    (
-        Field("addresses", 1, ListOf(ENDPOINT_ADDRESS), "Addresses that are ready for traffic."),
-        Field("notReadyAddresses", 2, ListOf(ENDPOINT_ADDRESS), "Addresses that are not ready yet, or no longer."),
-        Field("ports", 3, ListOf(ENDPOINT_PORT), "The ports of all of them."),
-    ),
-    "Addresses with the same ports: each address has each port.",
-)
-
-ENDPOINTS = Message(
-    CORE + "Endpoints",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("subsets", 2, ListOf(ENDPOINT_SUBSET), "All addresses, grouped by their ports."),
-    ),
-    "Where the traffic of the Service of the same name goes. EndpointSlice says the same and scales better.",
-)
 
 
 def _default(obj: Obj) -> None:
@@ -169,7 +124,7 @@ KIND = Kind(
         kind="Endpoints",
         plural="endpoints",
         namespaced=True,
-        schema=ENDPOINTS,
+        schema=message("io.k8s.api.core.v1.Endpoints"),
         short_names=("ep",),
         columns=(NAME, Column("Endpoints", _endpoints, description="Addresses and ports that are ready."), AGE),
     ),

@@ -14,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from mooring.api.core.objectreference import CORE, OBJECT_REFERENCE
 from mooring.api.kind import Kind, is_untracked
 from mooring.api.meta.printcolumns import name_cell
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import path_segment_errors, qualified_name_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import age
 from mooring.errors import FieldError, invalid, required
 
@@ -28,51 +26,6 @@ MAX_MESSAGE = 1024
 MAX_WORD = 128
 """Bytes of reason, action and reporting instance, which are machine-readable words."""
 
-EVENT_SOURCE = Message(
-    CORE + "EventSource",
-    (
-        Field("component", 1, Scalar.STRING, "The component that reported."),
-        Field("host", 2, Scalar.STRING, "The node on which it runs."),
-    ),
-    "Who reported an event, in the older style.",
-)
-
-EVENT_SERIES = Message(
-    CORE + "EventSeries",
-    (
-        Field("count", 1, Scalar.INT32, "How often it happened up to the last observation."),
-        Field("lastObservedTime", 2, Scalar.MICRO_TIME, "When it was last observed."),
-    ),
-    "Says that an event happened again and again.",
-)
-
-EVENT = Message(
-    CORE + "Event",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata.", required=True),
-        Field("involvedObject", 2, OBJECT_REFERENCE, "What the event is about.", required=True),
-        Field("reason", 3, Scalar.STRING, "Why, as one CamelCase word."),
-        Field("message", 4, Scalar.STRING, "What happened, for people."),
-        Field("source", 5, EVENT_SOURCE, "Who reported it, in the older style."),
-        Field("firstTimestamp", 6, Scalar.TIME, "When it was first reported."),
-        Field("lastTimestamp", 7, Scalar.TIME, "When it was last reported."),
-        Field("count", 8, Scalar.INT32, "How often it was reported."),
-        Field("type", 9, Scalar.STRING, "Normal or Warning; more may come."),
-        Field("eventTime", 10, Scalar.MICRO_TIME, "When it was first observed; marks the newer style."),
-        Field("series", 11, EVENT_SERIES, "The series this event stands for, if it is one.", pointer=True),
-        Field("action", 12, Scalar.STRING, "What was done to the object, as one word."),
-        Field("related", 13, OBJECT_REFERENCE, "A second object that has to do with it.", pointer=True),
-        Field(
-            "reportingComponent",
-            14,
-            Scalar.STRING,
-            "The controller that reported, such as kubernetes.io/kubelet.",
-            always=True,
-        ),
-        Field("reportingInstance", 15, Scalar.STRING, "The instance of that controller.", always=True),
-    ),
-    "What happened to an object. Kept for a limited time, for people to read and never as a record.",
-)
 
 INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
@@ -161,7 +114,7 @@ KIND = Kind(
         kind="Event",
         plural="events",
         namespaced=True,
-        schema=EVENT,
+        schema=message("io.k8s.api.core.v1.Event"),
         short_names=("ev",),
         columns=(
             Column("Last Seen", _last_seen, description="Time since it was last observed."),

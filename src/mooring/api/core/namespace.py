@@ -9,15 +9,13 @@ Rules kept here (docs/protocol/namespaces.md):
 
 from __future__ import annotations
 
-from mooring.api.core.objectreference import CORE
 from mooring.api.kind import Change, Kind, SubresourceStrategy
 from mooring.api.meta.objectmeta import finalizer_errors
 from mooring.api.meta.printcolumns import NAME
 from mooring.api.meta.resetfields import reset_fields
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_label_errors
 from mooring.apimachinery.resource import Column, Resource, Subresource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid
 
@@ -25,70 +23,6 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 FINALIZER = "kubernetes"
 ACTIVE = "Active"
 TERMINATING = "Terminating"
-
-NAMESPACE_CONDITION = Message(
-    CORE + "NamespaceCondition",
-    (
-        Field("type", 1, Scalar.STRING, "What the condition is about.", required=True),
-        Field("status", 2, Scalar.STRING, "True, False or Unknown.", required=True),
-        Field("lastTransitionTime", 4, Scalar.TIME, "When the status last changed."),
-        Field("reason", 5, Scalar.STRING, "Machine-readable reason of the last change."),
-        Field("message", 6, Scalar.STRING, "The last change in words."),
-    ),
-    "One aspect of a namespace's state.",
-)
-
-NAMESPACE = Message(
-    CORE + "Namespace",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field(
-            "spec",
-            2,
-            Message(
-                CORE + "NamespaceSpec",
-                (
-                    Field(
-                        "finalizers",
-                        1,
-                        ListOf(Scalar.STRING),
-                        "The namespace is removed only when this list is empty; changed through /finalize.",
-                    ),
-                ),
-                "How the namespace behaves.",
-            ),
-            "How the namespace behaves.",
-        ),
-        Field(
-            "status",
-            3,
-            Message(
-                CORE + "NamespaceStatus",
-                (
-                    Field(
-                        "phase",
-                        1,
-                        Scalar.STRING,
-                        "Active, or Terminating once deletion was asked for.",
-                        enum=("Active", "Terminating"),
-                    ),
-                    Field(
-                        "conditions",
-                        2,
-                        ListOf(NAMESPACE_CONDITION),
-                        "How the deletion of the content proceeds.",
-                        patch="merge",
-                        patch_key="type",
-                        list_keys=("type",),
-                    ),
-                ),
-                "The observed state of the namespace.",
-            ),
-            "The observed state of the namespace.",
-        ),
-    ),
-    "A scope within which names are unique.",
-)
 
 
 def _default(obj: Obj) -> None:
@@ -135,7 +69,7 @@ KIND = Kind(
         kind="Namespace",
         plural="namespaces",
         namespaced=False,
-        schema=NAMESPACE,
+        schema=message("io.k8s.api.core.v1.Namespace"),
         short_names=("ns",),
         verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
         subresources=(Subresource("finalize", ("update",)), Subresource("status", ("get", "patch", "update"))),

@@ -19,14 +19,12 @@ from typing import Any
 import msgspec
 
 from mooring.api.core.datavalidation import MAX_DATA, base64_size, immutability_errors, key_errors
-from mooring.api.core.objectreference import CORE
 from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import NAME
 from mooring.apimachinery.codec.goerrors import json_syntax_error
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, MapOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, required, too_long
 from mooring.pki.errors import PkiError
@@ -42,29 +40,6 @@ TLS = "kubernetes.io/tls"
 BASIC_AUTH = "kubernetes.io/basic-auth"
 SSH_AUTH = "kubernetes.io/ssh-auth"
 _REGISTRY_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}
-
-SECRET = Message(
-    CORE + "Secret",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("data", 2, MapOf(Scalar.BYTES), "The secret bytes by key, base64 in JSON. Keys are file names."),
-        Field("type", 3, Scalar.STRING, "What the data is meant for; Opaque when not given. Cannot be changed."),
-        Field(
-            "stringData",
-            4,
-            MapOf(Scalar.STRING),
-            "Write-only: plain text that is merged into data, over equal keys. Never returned.",
-        ),
-        Field(
-            "immutable",
-            5,
-            Scalar.BOOL,
-            "True freezes the data and this field: the Secret can then only be deleted.",
-            pointer=True,
-        ),
-    ),
-    "Holds secret bytes of a certain type. All values together weigh at most 1 MiB.",
-)
 
 
 def _default(obj: Obj) -> None:
@@ -141,7 +116,7 @@ KIND = Kind(
         kind="Secret",
         plural="secrets",
         namespaced=True,
-        schema=SECRET,
+        schema=message("io.k8s.api.core.v1.Secret"),
         columns=(
             NAME,
             Column("Type", lambda obj, now: obj.get("type", OPAQUE), description="What the data is meant for."),

@@ -7,46 +7,14 @@ tokens come from the `token` subresource (kind TokenRequest of authentication.k8
 from __future__ import annotations
 
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
-from mooring.api.core.objectreference import CORE, LOCAL_OBJECT_REFERENCE, OBJECT_REFERENCE
 from mooring.api.kind import Change, Kind
 from mooring.api.meta.printcolumns import NAME
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Resource, Subresource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 
 ENFORCE_MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
-
-SERVICE_ACCOUNT = Message(
-    CORE + "ServiceAccount",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field(
-            "secrets",
-            2,
-            ListOf(OBJECT_REFERENCE),
-            "Secrets of the same namespace that Pods running as this account may use. Rarely needed.",
-            patch="merge",
-            patch_key="name",
-            list_keys=("name",),
-        ),
-        Field(
-            "imagePullSecrets",
-            3,
-            ListOf(LOCAL_OBJECT_REFERENCE),
-            "Secrets of the same namespace with which to pull images for Pods of this account.",
-        ),
-        Field(
-            "automountServiceAccountToken",
-            4,
-            Scalar.BOOL,
-            "Whether Pods of this account get a token mounted; each Pod may decide otherwise.",
-            pointer=True,
-        ),
-    ),
-    "An identity for programs, known by its namespace and name.",
-)
 
 
 def _drop_reference_fields(obj: Obj) -> None:
@@ -78,7 +46,7 @@ KIND = Kind(
         kind="ServiceAccount",
         plural="serviceaccounts",
         namespaced=True,
-        schema=SERVICE_ACCOUNT,
+        schema=message("io.k8s.api.core.v1.ServiceAccount"),
         short_names=("sa",),
         subresources=(
             Subresource(

@@ -21,14 +21,12 @@ from mooring.api.core.addresses import (
     special_address_errors,
 )
 from mooring.api.core.endpoints import shortened
-from mooring.api.core.objectreference import OBJECT_REFERENCE
 from mooring.api.kind import Kind
 from mooring.api.meta.objectmeta import label_errors
 from mooring.api.meta.printcolumns import NAME
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors, label_value_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, duplicate, invalid, not_supported, required
 
@@ -37,101 +35,11 @@ MAX_HINTS = 8
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 """Label with the name of the controller that writes this slice."""
 CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
-DISCOVERY = "io.k8s.api.discovery.v1."
 MAX_ENDPOINTS = 1000
 MAX_ADDRESSES = 100
 MAX_PORTS = 100
 ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
 UNSET = "<unset>"
-
-ENDPOINT_CONDITIONS = Message(
-    DISCOVERY + "EndpointConditions",
-    (
-        Field("ready", 1, Scalar.BOOL, "Whether it takes traffic; unknown counts as yes.", pointer=True),
-        Field("serving", 2, Scalar.BOOL, "The same, also while it is being stopped.", pointer=True),
-        Field("terminating", 3, Scalar.BOOL, "Whether it is being stopped; unknown counts as no.", pointer=True),
-    ),
-    "The state of an endpoint.",
-)
-
-
-def _hint(kind: str, target: str) -> Message:
-    return Message(
-        DISCOVERY + kind,
-        (Field("name", 1, Scalar.STRING, f"Name of the {target}.", required=True, pointer=True),),
-        f"A {target} whose traffic should go to an endpoint.",
-    )
-
-
-ENDPOINT_HINTS = Message(
-    DISCOVERY + "EndpointHints",
-    (
-        Field("forZones", 1, ListOf(_hint("ForZone", "zone")), "Zones whose traffic should come here."),
-        Field("forNodes", 2, ListOf(_hint("ForNode", "node")), "Nodes whose traffic should come here."),
-    ),
-    "Whose traffic an endpoint should take.",
-)
-
-ENDPOINT = Message(
-    DISCOVERY + "Endpoint",
-    (
-        Field(
-            "addresses",
-            1,
-            ListOf(Scalar.STRING),
-            "Addresses of the slice's type, any of which will do.",
-            required=True,
-            pointer=True,
-            list_set=True,
-        ),
-        Field("conditions", 2, ENDPOINT_CONDITIONS, "Its state."),
-        Field("hostname", 3, Scalar.STRING, "Its host name, if DNS is to know one.", pointer=True),
-        Field("targetRef", 4, OBJECT_REFERENCE, "What is there, usually a Pod.", pointer=True),
-        Field("deprecatedTopology", 5, MapOf(Scalar.STRING), "Where it is, as v1beta1 said it."),
-        Field("nodeName", 6, Scalar.STRING, "The node it is on.", pointer=True),
-        Field("zone", 7, Scalar.STRING, "The zone it is in.", pointer=True),
-        Field("hints", 8, ENDPOINT_HINTS, "Whose traffic it should take.", pointer=True),
-    ),
-    "One place to send traffic to.",
-)
-
-ENDPOINT_PORT = Message(
-    DISCOVERY + "EndpointPort",
-    (
-        Field("name", 1, Scalar.STRING, "Name of the Service's port that it belongs to.", pointer=True),
-        Field(
-            "protocol",
-            2,
-            Scalar.STRING,
-            "TCP, UDP or SCTP; TCP when not given.",
-            pointer=True,
-            enum=("SCTP", "TCP", "UDP"),
-        ),
-        Field("port", 3, Scalar.INT32, "The port; every port when not given.", pointer=True),
-        Field("appProtocol", 4, Scalar.STRING, "What is spoken on it, such as kubernetes.io/h2c.", pointer=True),
-    ),
-    "One port of every endpoint of a slice.",
-    atomic=True,
-)
-
-ENDPOINT_SLICE = Message(
-    DISCOVERY + "EndpointSlice",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("endpoints", 2, ListOf(ENDPOINT), "The endpoints, at most 1000.", required=True),
-        Field("ports", 3, ListOf(ENDPOINT_PORT), "The ports of all of them, at most 100.", always=True),
-        Field(
-            "addressType",
-            4,
-            Scalar.STRING,
-            "IPv4, IPv6 or FQDN. Cannot be changed.",
-            required=True,
-            pointer=True,
-            enum=ADDRESS_TYPES,
-        ),
-    ),
-    "Some of the endpoints of a Service, which the label kubernetes.io/service-name names.",
-)
 
 
 def _default(obj: Obj) -> None:
@@ -252,7 +160,7 @@ KIND = Kind(
         kind="EndpointSlice",
         plural="endpointslices",
         namespaced=True,
-        schema=ENDPOINT_SLICE,
+        schema=message("io.k8s.api.discovery.v1.EndpointSlice"),
         columns=(
             NAME,
             Column("AddressType", lambda obj, now: obj.get("addressType", ""), description="IPv4, IPv6 or FQDN."),

@@ -16,12 +16,10 @@ from datetime import datetime
 from typing import Any
 
 from mooring.api.core import event
-from mooring.api.core.objectreference import OBJECT_REFERENCE
 from mooring.api.kind import Alias, Kind
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Cell, Column, Resource
-from mooring.apimachinery.schema import Field, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.errors import FieldError, invalid, required
 
 GROUP = "events.k8s.io"
@@ -29,38 +27,8 @@ TYPES = ("Normal", "Warning")
 MIN_SERIES = 2
 """Smallest count of a series: an event that happened once has none."""
 
-_EVENTS = "io.k8s.api.events.v1."
 
-EVENT_SERIES = Message(
-    _EVENTS + "EventSeries",
-    (
-        Field("count", 1, Scalar.INT32, "How often it happened up to the last observation.", required=True),
-        Field("lastObservedTime", 2, Scalar.MICRO_TIME, "When it was last observed.", required=True),
-    ),
-    "Says that an event happened again and again.",
-)
-
-EVENT = Message(
-    _EVENTS + "Event",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("eventTime", 2, Scalar.MICRO_TIME, "When it was first observed.", required=True),
-        Field("series", 3, EVENT_SERIES, "The series this event stands for, if it is one.", pointer=True),
-        Field("reportingController", 4, Scalar.STRING, "The controller that reported, such as kubernetes.io/kubelet."),
-        Field("reportingInstance", 5, Scalar.STRING, "The instance of that controller."),
-        Field("action", 6, Scalar.STRING, "What was done to the object, as one word."),
-        Field("reason", 7, Scalar.STRING, "Why, as one CamelCase word."),
-        Field("regarding", 8, OBJECT_REFERENCE, "What the event is about."),
-        Field("related", 9, OBJECT_REFERENCE, "A second object that has to do with it.", pointer=True),
-        Field("note", 10, Scalar.STRING, "What happened, for people."),
-        Field("type", 11, Scalar.STRING, "Normal or Warning; more may come."),
-        Field("deprecatedSource", 12, event.EVENT_SOURCE, "Who reported it, in the older style."),
-        Field("deprecatedFirstTimestamp", 13, Scalar.TIME, "When it was first reported, in the older style."),
-        Field("deprecatedLastTimestamp", 14, Scalar.TIME, "When it was last reported, in the older style."),
-        Field("deprecatedCount", 15, Scalar.INT32, "How often it was reported, in the older style."),
-    ),
-    "What happened to an object. Kept for a limited time, for people to read and never as a record.",
-)
+EVENT = message("io.k8s.api.events.v1.Event")
 
 _CORE_NAMES = {
     "reportingController": "reportingComponent",

@@ -1,4 +1,4 @@
-"""Validation of conditions of the common form (`metav1.CONDITION`).
+"""Validation of conditions of the common form (Condition of meta/v1).
 
 Rules kept here (k8s.io/apimachinery, `ValidateConditions`; wording as kube-apiserver's): types are label names and unique, the
 status is True, False or Unknown, reason and lastTransitionTime are set, and reason and message have a greatest length.

@@ -1,4 +1,4 @@
-"""Validation and text of a label selector that an object has (`metav1.LABEL_SELECTOR`)."""
+"""Validation and text of a label selector that an object has (LabelSelector of meta/v1)."""
 
 from __future__ import annotations
 

@@ -15,11 +15,10 @@ from datetime import datetime
 
 from mooring.api.kind import Change, Kind
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
-from mooring.api.mooring.group import GROUP, SCHEMA_PREFIX, STORAGE_PREFIX, VERSION
-from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.api.mooring.group import GROUP, STORAGE_PREFIX, VERSION
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, forbidden, invalid, required, too_long
 from mooring.pki.x509.canonicalnames import address_fault, canonical, name_fault
@@ -36,60 +35,6 @@ MAX_TEXT = 512
 """Bytes of a field that the server writes."""
 _FINGERPRINT = re.compile("sha256:[0-9a-f]{64}", re.ASCII)
 _SHOWN_DIGITS = 16
-
-USED_BY = Message(
-    f"{SCHEMA_PREFIX}AuthorizedMachineUse",
-    (
-        Field(
-            "publicKey",
-            1,
-            Scalar.STRING,
-            "SHA-256 of the public key that used the entry, as sha256:<hex>.",
-            required=True,
-        ),
-        Field("nodeName", 2, Scalar.STRING, "Name of the node.", required=True),
-        Field("request", 3, Scalar.STRING, "Name of the CertificateSigningRequest."),
-        Field("time", 4, Scalar.TIME, "When the entry was used."),
-    ),
-    "The key that has used the entry.",
-)
-SPEC = Message(
-    f"{SCHEMA_PREFIX}AuthorizedMachineSpec",
-    (
-        Field(
-            "nodeName",
-            1,
-            Scalar.STRING,
-            "Name that the node may have; * stands for any characters but a dot.",
-            required=True,
-        ),
-        Field("keyFingerprint", 2, Scalar.STRING, "SHA-256 of the machine's SubjectPublicKeyInfo, as sha256:<hex>."),
-        Field("codeVerifier", 3, Scalar.STRING, "Public half of the one-time code, as ed25519:<base64>."),
-        Field("allowedCIDRs", 4, ListOf(Scalar.STRING), "Networks from which the machine may ask; any when empty."),
-        Field(
-            "servingNames",
-            5,
-            ListOf(Scalar.STRING),
-            "DNS names and IP addresses that serving certificates of the machine may have beside its own, also those of an API "
-            "server on the same machine. nodeName must then be one name.",
-        ),
-    ),
-    "Which machine may join, and as which node.",
-)
-STATUS = Message(
-    f"{SCHEMA_PREFIX}AuthorizedMachineStatus",
-    (Field("usedBy", 1, USED_BY, "The key that has used the entry; absent until then.", pointer=True),),
-    "Use of the entry.",
-)
-AUTHORIZED_MACHINE = Message(
-    f"{SCHEMA_PREFIX}AuthorizedMachine",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("spec", 2, SPEC, "Which machine may join. Cannot be changed.", required=True),
-        Field("status", 3, STATUS, "Use of the entry, written by the server."),
-    ),
-    "Authorizes one machine to join.",
-)
 
 
 def used_by(obj: Obj) -> Obj | None:
@@ -214,7 +159,7 @@ KIND = Kind(
         kind="AuthorizedMachine",
         plural=PLURAL,
         namespaced=False,
-        schema=AUTHORIZED_MACHINE,
+        schema=message("dev.mooring.api.v1alpha1.AuthorizedMachine"),
         short_names=("machine",),
         columns=(
             NAME,

@@ -13,10 +13,9 @@ from datetime import datetime
 from mooring.api.kind import Change, Kind, SubresourceStrategy
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
 from mooring.api.meta.resetfields import reset_fields
-from mooring.api.mooring.group import GROUP, SCHEMA_PREFIX, STORAGE_PREFIX, VERSION
-from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.api.mooring.group import GROUP, STORAGE_PREFIX, VERSION
 from mooring.apimachinery.resource import Column, Resource, Subresource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, forbidden, not_supported
 
@@ -31,87 +30,7 @@ WANTED = (*FORWARD, ABORTED)
 ENDED = (DONE, ABORTED)
 """Reached phases after which another rollover may start."""
 
-CA = Message(
-    SCHEMA_PREFIX + "CertificateAuthorityRolloverCA",
-    (
-        Field(
-            "publicKey", 1, Scalar.STRING, "Pin of the CA: sha256: and the SHA-256 of its public key in hexadecimal."
-        ),
-        Field("subject", 2, Scalar.STRING, "Name of the CA."),
-        Field("notAfter", 3, Scalar.TIME, "When the CA expires."),
-    ),
-    "One of the two CAs.",
-)
-
-MACHINE = Message(
-    SCHEMA_PREFIX + "CertificateAuthorityRolloverMachine",
-    (
-        Field("name", 1, Scalar.STRING, "Name of the Node.", required=True),
-        Field("reason", 2, Scalar.STRING, "Why the rollover waits for this machine."),
-    ),
-    "A machine that the rollover waits for.",
-)
-
-REACHED = Message(
-    SCHEMA_PREFIX + "CertificateAuthorityRolloverTransition",
-    (
-        Field("phase", 1, Scalar.STRING, "A phase that was reached.", required=True),
-        Field("time", 2, Scalar.TIME, "When it was reached."),
-    ),
-    "The time at which a phase was reached.",
-)
-
-SPEC = Message(
-    SCHEMA_PREFIX + "CertificateAuthorityRolloverSpec",
-    (
-        Field("phase", 1, Scalar.STRING, "The wanted phase. TrustBoth when left out.", enum=WANTED),
-        Field(
-            "force",
-            2,
-            Scalar.STRING,
-            "A wanted phase that does not wait for machines that are behind. They must join again. Nothing else is passed over.",
-            enum=WANTED,
-        ),
-        Field(
-            "compromised",
-            3,
-            Scalar.BOOL,
-            "The key of the old CA is in other hands: after its retirement nothing that it signed is believed, not even for "
-            "the return of a machine that was off.",
-        ),
-    ),
-    "What is wanted.",
-)
-
-STATUS = Message(
-    SCHEMA_PREFIX + "CertificateAuthorityRolloverStatus",
-    (
-        Field("phase", 1, Scalar.STRING, "The phase that was reached."),
-        Field("oldCA", 2, CA, "The CA that is replaced."),
-        Field("newCA", 3, CA, "The CA that replaces it."),
-        Field("machinesBehind", 4, ListOf(MACHINE), "Machines that the next phase waits for; a hundred at most."),
-        Field(
-            "machinesBehindTotal",
-            5,
-            Scalar.INT32,
-            "Number of machines that the next phase waits for. Left out where it waits for none.",
-        ),
-        Field("message", 6, Scalar.STRING, "What the rollover waits for, in words."),
-        Field("transitions", 7, ListOf(REACHED), "When each phase was reached."),
-        Field("server", 8, Scalar.STRING, "The server process that carried out the last step."),
-    ),
-    "What was reached. Written by the server that carries the rollover out.",
-)
-
-ROLLOVER = Message(
-    SCHEMA_PREFIX + "CertificateAuthorityRollover",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("spec", 2, SPEC, "What is wanted."),
-        Field("status", 3, STATUS, "What was reached."),
-    ),
-    "Replaces the CA of the cluster while the cluster works.",
-)
+CA = message("dev.mooring.api.v1alpha1.CertificateAuthorityRolloverCA")
 
 
 def status_of(obj: Obj) -> Obj:
@@ -187,7 +106,7 @@ KIND = Kind(
         kind="CertificateAuthorityRollover",
         plural="certificateauthorityrollovers",
         namespaced=False,
-        schema=ROLLOVER,
+        schema=message("dev.mooring.api.v1alpha1.CertificateAuthorityRollover"),
         short_names=("carollover",),
         subresources=(Subresource("status", ("get", "patch", "update")),),
         columns=(

@@ -20,11 +20,10 @@ from datetime import datetime, timedelta
 
 from mooring.api.kind import Change, Kind
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
-from mooring.api.mooring.group import GROUP, SCHEMA_PREFIX, STORAGE_PREFIX, VERSION
-from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.api.mooring.group import GROUP, STORAGE_PREFIX, VERSION
 from mooring.apimachinery.names import SUBDOMAIN_MAX, dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
 from mooring.errors import FieldError, forbidden, invalid, not_supported, required, too_long
@@ -59,72 +58,6 @@ _FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _SUBJECTS = ("serialNumber", "publicKey", "nodeName")
 """Fields that say what is revoked; an entry has exactly one."""
 _MAX_NODE_NAME = SUBDOMAIN_MAX - len(NODE_NAME_PREFIX)
-
-SPEC = Message(
-    SCHEMA_PREFIX + "CertificateRevocationSpec",
-    (
-        Field(
-            "serialNumber",
-            1,
-            Scalar.STRING,
-            "Serial number of one certificate: hexadecimal, in lower case, without leading zeros.",
-        ),
-        Field(
-            "issuer",
-            2,
-            Scalar.STRING,
-            "CA of the serial number: sha256:<hex> of its public key (SubjectPublicKeyInfo). Without it the number is revoked "
-            "whichever CA issued it.",
-        ),
-        Field(
-            "publicKey",
-            3,
-            Scalar.STRING,
-            "Public key whose certificates are all revoked: sha256:<hex> of its SubjectPublicKeyInfo.",
-        ),
-        Field(
-            "nodeName", 4, Scalar.STRING, "Node whose certificates are revoked if they were issued before issuedBefore."
-        ),
-        Field(
-            "issuedBefore",
-            5,
-            Scalar.TIME,
-            "Certificates of the node that were issued before this moment are revoked; the time of the write when left out.",
-        ),
-        Field(
-            "reason",
-            6,
-            Scalar.STRING,
-            "Reason of RFC 5280, such as keyCompromise; unspecified when left out.",
-            enum=REASONS,
-        ),
-        Field("message", 7, Scalar.STRING, "The reason in one sentence, for the operator."),
-        Field(
-            "expiresAt",
-            8,
-            Scalar.TIME,
-            "Moment after which no certificate that the entry revokes can be valid. The entry is removed a year later. Without "
-            "it the entry stays until it is deleted.",
-        ),
-        Field(
-            "knownSerialNumbers",
-            9,
-            ListOf(Scalar.STRING),
-            "Serial numbers of the certificates that the entry of a key or node ends, as far as the server knew them at "
-            "the write. The CRL lists them. Set by the server.",
-        ),
-    ),
-    "What is revoked, why, and for how long the entry is needed.",
-)
-
-CERTIFICATE_REVOCATION = Message(
-    SCHEMA_PREFIX + "CertificateRevocation",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata; the name follows from what is revoked."),
-        Field("spec", 2, SPEC, "What is revoked, why, and for how long the entry is needed.", required=True),
-    ),
-    "Revokes client certificates: this server refuses them, on open connections too.",
-)
 
 
 def serial_entry(serial_number: str, issuer: str = "") -> str:
@@ -297,7 +230,7 @@ KIND = Kind(
         kind="CertificateRevocation",
         plural=PLURAL,
         namespaced=False,
-        schema=CERTIFICATE_REVOCATION,
+        schema=message("dev.mooring.api.v1alpha1.CertificateRevocation"),
         short_names=("revocation", "revocations"),
         columns=(
             NAME,

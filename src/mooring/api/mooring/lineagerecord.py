@@ -14,10 +14,9 @@ from datetime import datetime
 
 from mooring.api.kind import Kind, is_untracked
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
-from mooring.api.mooring.group import GROUP, SCHEMA_PREFIX, STORAGE_PREFIX, VERSION
-from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.api.mooring.group import GROUP, STORAGE_PREFIX, VERSION
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, required, too_long
 from mooring.trust.lineage.chain import NAME_DIGITS, hash_of, is_hash, sequence_of
@@ -48,42 +47,6 @@ _TEXTS: tuple[tuple[str, str], ...] = (
     ("issuer", f"SHA-256 of the public key of the CA, as {_HASH}."),
     ("notBefore", "Beginning of the certificate's validity."),
     ("notAfter", "End of the certificate's validity."),
-)
-
-LINEAGE_ENTRY = Message(
-    f"{SCHEMA_PREFIX}LineageEntry",
-    tuple(
-        Field(name, number, Scalar.STRING, meaning, required=name in ("time", "event"))
-        for number, (name, meaning) in enumerate(_TEXTS, start=1)
-    ),
-    "One certificate: who requested it, with which credential, and what was issued.",
-)
-
-LINEAGE_RECORD_SPEC = Message(
-    f"{SCHEMA_PREFIX}LineageRecordSpec",
-    (
-        Field("previous", 1, Scalar.STRING, f"Hash of the record before this one, as {_HASH}.", required=True),
-        Field("entries", 2, ListOf(LINEAGE_ENTRY), "Events, in order."),
-        Field(
-            "hash",
-            3,
-            Scalar.STRING,
-            f"SHA-256 over sequence number, previous hash and entries, as {_HASH}.",
-            required=True,
-        ),
-        Field("signature", 4, Scalar.BYTES, "ECDSA signature, with SHA-256, over the text of the hash."),
-        Field("publicKey", 5, Scalar.BYTES, "Public key of the signature, as PEM."),
-    ),
-    "Content of the record, its place in the chain, and its signature.",
-)
-
-LINEAGE_RECORD = Message(
-    f"{SCHEMA_PREFIX}LineageRecord",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata; the name is the sequence number."),
-        Field("spec", 2, LINEAGE_RECORD_SPEC, "Content, place in the chain, signature.", required=True),
-    ),
-    "Records which certificates were issued, for whom, and why. Records are never changed or deleted.",
 )
 
 
@@ -150,7 +113,7 @@ KIND = Kind(
         kind="LineageRecord",
         plural=PLURAL,
         namespaced=False,
-        schema=LINEAGE_RECORD,
+        schema=message("dev.mooring.api.v1alpha1.LineageRecord"),
         short_names=("lineage",),
         columns=(
             NAME,

@@ -16,11 +16,10 @@ from datetime import datetime
 from mooring.api.core.addresses import address_errors, parse_address
 from mooring.api.kind import Kind, is_untracked
 from mooring.api.meta.printcolumns import NAME, NONE, spec_of
-from mooring.api.mooring.group import GROUP, SCHEMA_PREFIX, STORAGE_PREFIX, VERSION
-from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.api.mooring.group import GROUP, STORAGE_PREFIX, VERSION
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, required, too_long
 from mooring.trust.bootstraptoken.token import is_token_id
@@ -40,112 +39,6 @@ _FINGERPRINT = re.compile("sha256:[0-9a-f]{64}").fullmatch
 _SERIAL_NUMBER = re.compile("[0-9a-f]{1,40}").fullmatch  # at most 20 octets (RFC 5280 4.1.2.2)
 _SHOWN_DIGITS = 16
 """Hex digits of a key in the printed table: enough to compare by eye."""
-
-NODE_IDENTITY_KEY = Message(
-    f"{SCHEMA_PREFIX}NodeIdentityKey",
-    (
-        Field("publicKey", 1, Scalar.STRING, "SHA-256 of the SubjectPublicKeyInfo, as sha256:<hex>.", required=True),
-        Field("serialNumber", 2, Scalar.STRING, "Serial number of the certificate, in hex."),
-        Field("issuer", 3, Scalar.STRING, "SHA-256 of the issuer's SubjectPublicKeyInfo, as sha256:<hex>."),
-        Field("notAfter", 4, Scalar.TIME, "The certificate is not valid after this time.", required=True),
-    ),
-    "A key to which the name belongs, and a certificate for it.",
-)
-
-CERTIFIED_NAME = Message(
-    f"{SCHEMA_PREFIX}NodeIdentityCertifiedName",
-    (
-        Field("name", 1, Scalar.STRING, "DNS name or IP address.", required=True),
-        Field("notAfter", 2, Scalar.TIME, "No certificate for the name is valid after this time.", required=True),
-        Field(
-            "reportedAt",
-            3,
-            Scalar.TIME,
-            "When the machine requested a certificate for this address, and said that it had it; absent when a person gave it.",
-            pointer=True,
-        ),
-        Field(
-            "leftAt",
-            4,
-            Scalar.TIME,
-            "When it requested a certificate without this address, and said that it had others. Another machine may have it since.",
-            pointer=True,
-        ),
-    ),
-    "A name or address for which the machine has a serving certificate.",
-)
-
-NODE_IDENTITY_SPEC = Message(
-    f"{SCHEMA_PREFIX}NodeIdentitySpec",
-    (
-        Field(
-            "keys",
-            1,
-            ListOf(NODE_IDENTITY_KEY),
-            f"Keys that may use the name, one entry for each certificate, newest last; at most {MAX_KEYS}. "
-            "Without an entry the name has no owner.",
-        ),
-        Field(
-            "nodeUID",
-            2,
-            Scalar.STRING,
-            "uid of the Node of this name, recorded before it is deleted. While no Node with this uid exists, the membership "
-            "has ended.",
-        ),
-        Field("token", 3, Scalar.STRING, "Id of the bootstrap token with which the name was obtained."),
-        Field("sourceAddress", 4, Scalar.STRING, "Address from which the newest certificate was requested."),
-        Field(
-            "formerCertificate",
-            5,
-            Scalar.STRING,
-            "SHA-256 of a certificate that is accepted beside the keys, as sha256:<hex>: the one with which the node "
-            "requested the first certificate that was recorded.",
-        ),
-        Field(
-            "reregisters",
-            6,
-            Scalar.BOOL,
-            "The machine may create its Node again after it was deleted; the membership has not ended then.",
-        ),
-        Field(
-            "nodePasswordUID",
-            7,
-            Scalar.STRING,
-            "uid of the Secret with the node password of k3s. Anyone who proves this password may have the name with another key.",
-        ),
-        Field(
-            "changedAt",
-            8,
-            Scalar.TIME,
-            "When the name last changed hands: its Node was deleted, or another machine got it. A request that was made before "
-            "gets the name by the approval of a person only.",
-        ),
-        Field(
-            "companions",
-            9,
-            ListOf(NODE_IDENTITY_KEY),
-            "Keys of certificates whose user all machines share, such as kube-proxy's by k3s's way, and that are bound to this "
-            f"machine; newest last, at most {MAX_KEYS}. They end with the membership.",
-        ),
-        Field(
-            "certifiedNames",
-            10,
-            ListOf(CERTIFIED_NAME),
-            f"Names and addresses of the serving certificates of the machine; at most {MAX_CERTIFIED}. They belong to the machine "
-            "until the time given, and it may renew them; an address that it has left belongs to it no more.",
-        ),
-    ),
-    "The keys to which the name of a node belongs.",
-)
-
-NODE_IDENTITY = Message(
-    f"{SCHEMA_PREFIX}NodeIdentity",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata; the name is that of the Node."),
-        Field("spec", 2, NODE_IDENTITY_SPEC, "The keys to which the name belongs.", required=True),
-    ),
-    "Records to which keys the name of a node belongs, and whether its membership has ended.",
-)
 
 
 def keys_of(obj: Obj) -> list[Obj]:
@@ -236,7 +129,7 @@ KIND = Kind(
         kind="NodeIdentity",
         plural=PLURAL,
         namespaced=False,
-        schema=NODE_IDENTITY,
+        schema=message("dev.mooring.api.v1alpha1.NodeIdentity"),
         short_names=("nodeid",),
         columns=(
             NAME,

@@ -25,80 +25,13 @@ from mooring.api.core.addresses import (
 from mooring.api.kind import Kind
 from mooring.api.meta.labelselector import label_selector_errors, printed_selector
 from mooring.api.meta.printcolumns import NAME
-from mooring.apimachinery.metav1 import LABEL_SELECTOR, OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, forbidden, invalid, not_supported, required
 
-API = "io.k8s.api.networking.v1."
 TYPES = ("Ingress", "Egress")
-
-PORT = Message(
-    API + "NetworkPolicyPort",
-    (
-        Field("protocol", 1, Scalar.STRING, "TCP, UDP or SCTP; TCP when not given.", pointer=True),
-        Field("port", 2, Scalar.INT_OR_STRING, "Number or name of the port; every port when not given.", pointer=True),
-        Field("endPort", 3, Scalar.INT32, "Last port of a range that begins at port.", pointer=True),
-    ),
-    "Ports that a rule is about.",
-)
-PEER = Message(
-    API + "NetworkPolicyPeer",
-    (
-        Field("podSelector", 1, LABEL_SELECTOR, "Selects Pods, here or in the selected namespaces.", pointer=True),
-        Field("namespaceSelector", 2, LABEL_SELECTOR, "Selects namespaces.", pointer=True),
-        Field(
-            "ipBlock",
-            3,
-            Message(
-                API + "IPBlock",
-                (
-                    Field("cidr", 1, Scalar.STRING, "The range.", required=True),
-                    Field("except", 2, ListOf(Scalar.STRING), "Ranges within it that do not count."),
-                ),
-                "A range of addresses.",
-            ),
-            "A range of addresses, without selectors.",
-            pointer=True,
-        ),
-    ),
-    "Whom a rule is about.",
-)
-
-
-def _rule(name: str, peers: str, doc: str) -> Message:
-    return Message(
-        API + name,
-        (
-            Field("ports", 1, ListOf(PORT), "Ports that are allowed; every port when empty."),
-            Field(peers, 2, ListOf(PEER), "Peers that are allowed; everybody when empty."),
-        ),
-        doc,
-    )
-
-
-INGRESS = _rule("NetworkPolicyIngressRule", "from", "Traffic to the Pods that is allowed.")
-EGRESS = _rule("NetworkPolicyEgressRule", "to", "Traffic from the Pods that is allowed.")
-SPEC = Message(
-    API + "NetworkPolicySpec",
-    (
-        Field("podSelector", 1, LABEL_SELECTOR, "Selects the Pods that the policy is for; all when empty."),
-        Field("ingress", 2, ListOf(INGRESS), "Traffic to the Pods that is allowed."),
-        Field("egress", 3, ListOf(EGRESS), "Traffic from the Pods that is allowed."),
-        Field("policyTypes", 4, ListOf(Scalar.STRING), "Ingress, Egress or both: what is denied by default."),
-    ),
-    "Which traffic Pods may have.",
-)
-NETWORK_POLICY = Message(
-    API + "NetworkPolicy",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("spec", 2, SPEC, "Which traffic is allowed."),
-    ),
-    "Which traffic Pods may have. This server enforces none.",
-)
 
 
 def _default(obj: Obj) -> None:
@@ -243,7 +176,7 @@ KIND = Kind(
         kind="NetworkPolicy",
         plural="networkpolicies",
         namespaced=True,
-        schema=NETWORK_POLICY,
+        schema=message("io.k8s.api.networking.v1.NetworkPolicy"),
         short_names=("netpol",),
         columns=(NAME, Column("Pod-Selector", _selector, description="The Pods that the policy is for."), AGE),
     ),

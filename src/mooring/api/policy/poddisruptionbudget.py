@@ -16,14 +16,12 @@ from mooring.api.meta.conditions import condition_list_errors
 from mooring.api.meta.labelselector import label_selector_errors
 from mooring.api.meta.printcolumns import NAME
 from mooring.api.meta.resetfields import reset_fields
-from mooring.apimachinery.metav1 import CONDITION, LABEL_SELECTOR, OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource, Subresource
-from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, not_supported
 
-API = "io.k8s.api.policy.v1."
 POLICIES = ("AlwaysAllow", "IfHealthyBudget")
 NOT_A_PERCENTAGE = (
     "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for "
@@ -31,53 +29,6 @@ NOT_A_PERCENTAGE = (
 )
 _PERCENTAGE = re.compile("[0-9]+%", re.ASCII)
 _COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
-
-SPEC = Message(
-    API + "PodDisruptionBudgetSpec",
-    (
-        Field("minAvailable", 1, Scalar.INT_OR_STRING, "How many Pods must stay, or which part.", pointer=True),
-        Field("selector", 2, LABEL_SELECTOR, "Selects the Pods; none when not given.", pointer=True, patch="replace"),
-        Field("maxUnavailable", 3, Scalar.INT_OR_STRING, "How many Pods may be away, or which part.", pointer=True),
-        Field(
-            "unhealthyPodEvictionPolicy",
-            4,
-            Scalar.STRING,
-            "When a Pod that is not ready may be evicted: IfHealthyBudget (default) or AlwaysAllow.",
-            pointer=True,
-        ),
-    ),
-    "How many Pods may be away at a time.",
-)
-STATUS = Message(
-    API + "PodDisruptionBudgetStatus",
-    (
-        Field("observedGeneration", 1, Scalar.INT64, "The metadata.generation that the status was computed from."),
-        Field("disruptedPods", 2, MapOf(Scalar.TIME), "Pods whose eviction was accepted, with the time."),
-        Field("disruptionsAllowed", 3, Scalar.INT32, "Evictions that are allowed now.", required=True, pointer=True),
-        Field("currentHealthy", 4, Scalar.INT32, "Healthy Pods now.", required=True, pointer=True),
-        Field("desiredHealthy", 5, Scalar.INT32, "Healthy Pods that must stay.", required=True, pointer=True),
-        Field("expectedPods", 6, Scalar.INT32, "Pods that the budget counts.", required=True, pointer=True),
-        Field(
-            "conditions",
-            7,
-            ListOf(CONDITION),
-            "Aspects of the state, such as DisruptionAllowed.",
-            patch="merge",
-            patch_key="type",
-            list_keys=("type",),
-        ),
-    ),
-    "What a controller has computed.",
-)
-POD_DISRUPTION_BUDGET = Message(
-    API + "PodDisruptionBudget",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("spec", 2, SPEC, "How many Pods may be away."),
-        Field("status", 3, STATUS, "What a controller has computed."),
-    ),
-    "How many Pods of a set may be away at a time. This server evicts none.",
-)
 
 
 def _validate(obj: Obj) -> list[FieldError]:
@@ -148,7 +99,7 @@ KIND = Kind(
         kind="PodDisruptionBudget",
         plural="poddisruptionbudgets",
         namespaced=True,
-        schema=POD_DISRUPTION_BUDGET,
+        schema=message("io.k8s.api.policy.v1.PodDisruptionBudget"),
         short_names=("pdb",),
         subresources=(Subresource("status", ("get", "patch", "update")),),
         columns=(

@@ -14,51 +14,18 @@ from datetime import datetime
 
 from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import NAME
-from mooring.api.rbac.rules import API, GROUP
-from mooring.apimachinery.metav1 import OBJECT_META
+from mooring.api.rbac.rules import GROUP
 from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, not_supported, required
 
 _SUBJECT_KINDS = ("ServiceAccount", "User", "Group")
 
-SUBJECT = Message(
-    API + "Subject",
-    (
-        Field("kind", 1, Scalar.STRING, "User, Group or ServiceAccount.", required=True),
-        Field("apiGroup", 2, Scalar.STRING, 'rbac.authorization.k8s.io for users and groups, "" for service accounts.'),
-        Field("name", 3, Scalar.STRING, "Name of the subject.", required=True),
-        Field("namespace", 4, Scalar.STRING, "Namespace of a service account."),
-    ),
-    "Whom the role is granted to.",
-    atomic=True,
-)
 
-ROLE_REF = Message(
-    API + "RoleRef",
-    (
-        Field("apiGroup", 1, Scalar.STRING, "rbac.authorization.k8s.io.", required=True),
-        Field("kind", 2, Scalar.STRING, "Role or ClusterRole.", required=True),
-        Field("name", 3, Scalar.STRING, "Name of the role.", required=True),
-    ),
-    "The role that is granted.",
-    atomic=True,
-)
-
-
-def binding_kind(kind: str, doc: str, *, namespaced: bool) -> Kind:
+def binding_kind(kind: str, *, namespaced: bool) -> Kind:
     """Return one of the two kinds."""
-    schema = Message(
-        API + kind,
-        (
-            Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-            Field("subjects", 2, ListOf(SUBJECT), "Whom the role is granted to."),
-            Field("roleRef", 3, ROLE_REF, "The role that is granted. Cannot be changed.", required=True),
-        ),
-        doc,
-    )
     plural = f"{kind.lower()}s"
     return Kind(
         resource=Resource(
@@ -67,7 +34,7 @@ def binding_kind(kind: str, doc: str, *, namespaced: bool) -> Kind:
             kind=kind,
             plural=plural,
             namespaced=namespaced,
-            schema=schema,
+            schema=message(f"io.k8s.api.rbac.v1.{kind}"),
             columns=BINDING_COLUMNS,
         ),
         storage=f"/registry/{plural}",

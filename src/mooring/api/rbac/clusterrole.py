@@ -7,37 +7,9 @@ selectors are valid.
 from __future__ import annotations
 
 from mooring.api.meta.labelselector import label_selector_errors
-from mooring.api.rbac.rules import API, POLICY_RULE, role_kind, rule_errors
-from mooring.apimachinery.metav1 import LABEL_SELECTOR, OBJECT_META
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj
+from mooring.api.rbac.rules import role_kind, rule_errors
+from mooring.apimachinery.schema import Obj, message
 from mooring.errors import FieldError, invalid, required
-
-CLUSTER_ROLE = Message(
-    API + "ClusterRole",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("rules", 2, ListOf(POLICY_RULE), "What is allowed.", always=True),
-        Field(
-            "aggregationRule",
-            3,
-            Message(
-                API + "AggregationRule",
-                (
-                    Field(
-                        "clusterRoleSelectors",
-                        1,
-                        ListOf(LABEL_SELECTOR),
-                        "ClusterRoles that any of these selects lend their rules.",
-                    ),
-                ),
-                "Where the rules come from.",
-            ),
-            "When set, a controller keeps the rules as the union of those of other ClusterRoles.",
-            pointer=True,
-        ),
-    ),
-    "Rules that a ClusterRoleBinding grants everywhere and a RoleBinding in its namespace.",
-)
 
 
 def _validate(obj: Obj) -> list[FieldError]:
@@ -55,4 +27,4 @@ def _validate(obj: Obj) -> list[FieldError]:
     return errors
 
 
-KIND = role_kind(CLUSTER_ROLE, _validate, namespaced=False)
+KIND = role_kind(message("io.k8s.api.rbac.v1.ClusterRole"), _validate, namespaced=False)

@@ -7,6 +7,4 @@ from __future__ import annotations
 
 from mooring.api.rbac.bindings import binding_kind
 
-KIND = binding_kind(
-    "ClusterRoleBinding", "Grants a ClusterRole in every namespace and for the cluster itself.", namespaced=False
-)
+KIND = binding_kind("ClusterRoleBinding", namespaced=False)

@@ -7,4 +7,4 @@ from __future__ import annotations
 
 from mooring.api.rbac.bindings import binding_kind
 
-KIND = binding_kind("RoleBinding", "Grants a Role or ClusterRole in one namespace.", namespaced=True)
+KIND = binding_kind("RoleBinding", namespaced=True)

@@ -12,28 +12,10 @@ from mooring.api.kind import Kind
 from mooring.api.meta.printcolumns import CREATED_AT, NAME
 from mooring.apimachinery.names import path_segment_errors
 from mooring.apimachinery.resource import Resource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Message, Obj
 from mooring.errors import FieldError, invalid, required
 
 GROUP = "rbac.authorization.k8s.io"
-API = "io.k8s.api.rbac.v1."
-
-POLICY_RULE = Message(
-    API + "PolicyRule",
-    (
-        Field("verbs", 1, ListOf(Scalar.STRING), "Verbs that are allowed; * means all.", required=True),
-        Field("apiGroups", 2, ListOf(Scalar.STRING), 'API groups of the resources; "" is the core group, * means all.'),
-        Field("resources", 3, ListOf(Scalar.STRING), "Resources such as pods, pods/log or */scale; * means all."),
-        Field("resourceNames", 4, ListOf(Scalar.STRING), "Names the rule is limited to; empty means all."),
-        Field(
-            "nonResourceURLs",
-            5,
-            ListOf(Scalar.STRING),
-            "URL paths; a * stands for the rest and must come last. Only in a ClusterRole, and not beside resources.",
-        ),
-    ),
-    "Allows some verbs on some resources or URLs.",
-)
 
 
 def role_kind(schema: Message, validate: Callable[[Obj], list[FieldError]], *, namespaced: bool) -> Kind:

@@ -13,67 +13,16 @@ from datetime import datetime
 
 from mooring.api.kind import Kind, is_untracked
 from mooring.api.meta.printcolumns import NAME
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors, qualified_name_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, duplicate, invalid, required
 
-API = "io.k8s.api.storage.v1."
 MAX_DRIVER_NAME = 63
 """Characters of a driver name; the limit of the Container Storage Interface."""
 MAX_NODE_ID = 256
 """Bytes of a node id; kube-apiserver's limit."""
-
-VOLUME_NODE_RESOURCES = Message(
-    API + "VolumeNodeResources",
-    (Field("count", 1, Scalar.INT32, "How many volumes of the driver the node can have at once.", pointer=True),),
-    "How many volumes can be scheduled to a node.",
-)
-
-CSI_NODE_DRIVER = Message(
-    API + "CSINodeDriver",
-    (
-        Field("name", 1, Scalar.STRING, "Name of the driver.", required=True),
-        Field("nodeID", 2, Scalar.STRING, "What the driver calls the node.", required=True),
-        Field(
-            "topologyKeys",
-            3,
-            ListOf(Scalar.STRING),
-            "Labels of Nodes by which the driver tells places apart.",
-            always=True,
-        ),
-        Field("allocatable", 4, VOLUME_NODE_RESOURCES, "How many volumes the driver takes here.", pointer=True),
-    ),
-    "A driver that runs on a node.",
-)
-
-CSI_NODE_SPEC = Message(
-    API + "CSINodeSpec",
-    (
-        Field(
-            "drivers",
-            1,
-            ListOf(CSI_NODE_DRIVER),
-            "The drivers of the node.",
-            required=True,
-            patch="merge",
-            patch_key="name",
-            list_keys=("name",),
-        ),
-    ),
-    "The storage drivers of a node.",
-)
-
-CSI_NODE = Message(
-    API + "CSINode",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata; the name is that of the Node."),
-        Field("spec", 2, CSI_NODE_SPEC, "The storage drivers of the node.", required=True),
-    ),
-    "Which storage drivers run on a node.",
-)
 
 
 def _drivers(obj: Obj) -> list[Obj]:
@@ -143,7 +92,7 @@ KIND = Kind(
         kind="CSINode",
         plural="csinodes",
         namespaced=False,
-        schema=CSI_NODE,
+        schema=message("io.k8s.api.storage.v1.CSINode"),
         columns=(
             NAME,
             Column("Drivers", _count, type="integer", description="How many storage drivers run on the node."),

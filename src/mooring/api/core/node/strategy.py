@@ -15,12 +15,11 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from mooring.api.core.addresses import NOT_A_RANGE, range_warnings
 from mooring.api.core.node.printcolumns import COLUMNS
-from mooring.api.core.node.schema import NODE
 from mooring.api.kind import Change, Kind, SubresourceStrategy, is_untracked
 from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.names import dns1123_subdomain_errors, label_value_errors, qualified_name_errors
 from mooring.apimachinery.resource import Resource, Subresource
-from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.schema import Obj, message
 from mooring.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 
 TAINT_EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
@@ -154,7 +153,7 @@ KIND = Kind(
         kind="Node",
         plural="nodes",
         namespaced=False,
-        schema=NODE,
+        schema=message("io.k8s.api.core.v1.Node"),
         short_names=("no",),
         subresources=(Subresource("status", ("get", "patch", "update")),),
         columns=COLUMNS,

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mooring.api.core.pod.schema.intreevolume import IN_TREE_DEFAULTS
 from mooring.apimachinery.schema import Obj
 
 FILE_MODE = 0o644
@@ -29,6 +28,13 @@ _SPEC: dict[str, Any] = {
 _CONTAINER = {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}
 _PROBE = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
+_IN_TREE_DEFAULTS: dict[str, dict[str, str | bool]] = {
+    "iscsi": {"iscsiInterface": "default"},
+    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
+    "azureDisk": {"cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": False},
+    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+}
+"""Default values of the in-tree volume sources, which preceded CSI drivers, by source and field."""
 
 
 def default(obj: Obj) -> None:
@@ -117,7 +123,7 @@ def _default_volume(volume: Obj) -> None:
         volume["emptyDir"] = {}
     if "hostPath" in volume:
         volume["hostPath"].setdefault("type", "")
-    for name, defaults in IN_TREE_DEFAULTS.items():
+    for name, defaults in _IN_TREE_DEFAULTS.items():
         for member, value in defaults.items() if name in volume else ():
             volume[name].setdefault(member, value)
     for name in ("secret", "configMap", "downwardAPI", "projected"):

@@ -11,37 +11,18 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from mooring.api.core.objectreference import CORE
 from mooring.api.core.pod import validation
 from mooring.api.core.pod.defaults import default_spec
-from mooring.api.core.pod.schema.pod import POD_SPEC
 from mooring.api.core.pod.warnings import template_warnings
 from mooring.api.kind import Kind
 from mooring.api.meta.objectmeta import label_errors
 from mooring.api.meta.printcolumns import NAME, NONE
-from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
-from mooring.apimachinery.schema import Field, Message, Obj
+from mooring.apimachinery.schema import Obj, message
 from mooring.errors import FieldError, forbidden
 
-POD_TEMPLATE_SPEC = Message(
-    CORE + "PodTemplateSpec",
-    (
-        Field("metadata", 1, OBJECT_META, "Metadata that each Pod gets; its labels and annotations count."),
-        Field("spec", 2, POD_SPEC, "What is to run, and how."),
-    ),
-    "What Pods are that are made from a template.",
-)
-
-POD_TEMPLATE = Message(
-    CORE + "PodTemplate",
-    (
-        Field("metadata", 1, OBJECT_META, "Standard object metadata."),
-        Field("template", 2, POD_TEMPLATE_SPEC, "What Pods are that are made from this."),
-    ),
-    "A template for Pods, kept to be used later.",
-)
+POD_TEMPLATE_SPEC = message("io.k8s.api.core.v1.PodTemplateSpec")
 
 
 def _template(obj: Obj) -> Obj:
@@ -88,7 +69,7 @@ KIND = Kind(
         kind="PodTemplate",
         plural="podtemplates",
         namespaced=True,
-        schema=POD_TEMPLATE,
+        schema=message("io.k8s.api.core.v1.PodTemplate"),
         columns=(
             NAME,
             Column("Containers", _names, description="Names of the containers."),

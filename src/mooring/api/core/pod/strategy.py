@@ -16,12 +16,11 @@ from collections.abc import Mapping
 from mooring.api.core.pod import defaults, podcertificatevolumes, statusstrategy, validation, warnings
 from mooring.api.core.pod.printcolumns import COLUMNS, FINAL_PHASES
 from mooring.api.core.pod.qos import qos_class
-from mooring.api.core.pod.schema.pod import POD
 from mooring.api.kind import Change, Kind, SubresourceStrategy
 from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Resource, Subresource
-from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.schema import Obj, message
 from mooring.clock import rfc3339
 from mooring.errors import InvalidError, forbidden
 
@@ -88,7 +87,7 @@ KIND = Kind(
         kind="Pod",
         plural="pods",
         namespaced=True,
-        schema=POD,
+        schema=message("io.k8s.api.core.v1.Pod"),
         short_names=("po",),
         categories=("all",),
         subresources=(Subresource("status", ("get", "patch", "update")),),

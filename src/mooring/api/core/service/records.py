@@ -11,41 +11,14 @@ import base64
 
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.codec.storedvalue import decode_stored_value
-from mooring.apimachinery.metav1 import OBJECT_META
-from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar
+from mooring.apimachinery.schema import Obj, message
 from mooring.errors import BadRequestError
 
-_METADATA = Field("metadata", 1, OBJECT_META)
-
-
-def _message(name: str, *fields: Field) -> Message:
-    return Message(f"io.k8s.api.networking.v1.{name}", fields)
-
-
-SERVICE_CIDR = _message(
-    "ServiceCIDR", _METADATA, Field("spec", 2, _message("ServiceCIDRSpec", Field("cidrs", 1, ListOf(Scalar.STRING))))
-)
-_PARENT = _message(
-    "ParentReference",
-    Field("group", 1, Scalar.STRING),
-    Field("resource", 2, Scalar.STRING),
-    Field("namespace", 3, Scalar.STRING),
-    Field("name", 4, Scalar.STRING),
-)
-IP_ADDRESS = _message(
-    "IPAddress", _METADATA, Field("spec", 2, _message("IPAddressSpec", Field("parentRef", 1, _PARENT)))
-)
-RANGE_ALLOCATION = Message(
-    "io.k8s.api.core.v1.RangeAllocation",
-    (_METADATA, Field("range", 2, Scalar.STRING), Field("data", 3, Scalar.BYTES)),
-)
-NODE_PORT = Message("dev.mooring.v1.NodePort", (_METADATA,))
-
 _SCHEMAS = {
-    ("networking.k8s.io/v1", "ServiceCIDR"): SERVICE_CIDR,
-    ("networking.k8s.io/v1", "IPAddress"): IP_ADDRESS,
-    ("v1", "RangeAllocation"): RANGE_ALLOCATION,
-    ("mooring.dev/v1", "NodePort"): NODE_PORT,
+    ("networking.k8s.io/v1", "ServiceCIDR"): message("io.k8s.api.networking.v1.ServiceCIDR"),
+    ("networking.k8s.io/v1", "IPAddress"): message("io.k8s.api.networking.v1.IPAddress"),
+    ("v1", "RangeAllocation"): message("io.k8s.api.core.v1.RangeAllocation"),
+    ("mooring.dev/v1", "NodePort"): message("dev.mooring.v1.NodePort"),
 }
 
 

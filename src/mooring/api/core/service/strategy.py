@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from mooring.api.core.service import validation, warnings
 from mooring.api.core.service.allocation import claims
 from mooring.api.core.service.printcolumns import COLUMNS
-from mooring.api.core.service.schema import SERVICE
 from mooring.api.core.service.spec import (
     DEFAULT_CLIENT_IP_SECONDS,
     LOAD_BALANCER,
@@ -31,7 +30,7 @@ from mooring.api.kind import Change, Kind, SubresourceStrategy
 from mooring.api.meta.resetfields import reset_fields
 from mooring.apimachinery.names import dns1123_label_errors
 from mooring.apimachinery.resource import Resource, Subresource
-from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.schema import Obj, message
 
 _CLUSTER_IP_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
@@ -159,7 +158,7 @@ KIND = Kind(
         kind="Service",
         plural="services",
         namespaced=True,
-        schema=SERVICE,
+        schema=message("io.k8s.api.core.v1.Service"),
         short_names=("svc",),
         categories=("all",),
         subresources=(Subresource("status", ("get", "patch", "update")),),
