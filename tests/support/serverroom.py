@@ -306,8 +306,7 @@ class WrittenPolicy:
         assert await registry.cache.reach(storage._newest)
 
 
-_written: list[WrittenPolicy] = []
-"""One once a server of this process was opened."""
+WRITTEN = asyncio.run(WrittenPolicy.written())  # now, because a test may replace a part of what writes it
 
 
 @asynccontextmanager
@@ -323,11 +322,9 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     clock = ManualClock()
     ca = ThrowawayCA(now=clock.now())
     config = server_config(**{**DEFAULTS, **flags})
-    if copies and not _written:
-        _written.append(await WrittenPolicy.written())
     storage = MemoryStorage()
     await storage.open()
-    entropy = counting_entropy(_written[0].entropy_calls if copies else 0)
+    entropy = counting_entropy(WRITTEN.entropy_calls if copies else 0)
     encryption = EncryptionAtRest(config[EncryptionSettings], around(storage) if around else storage, clock, entropy)
     process = Process(identity="here_boot_1_1", is_gone=lambda identity: False, share=share)
     audit = build_audit(config, clock, entropy, share)
@@ -348,7 +345,7 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     try:
         boot = FirstBoot(registry, clock, config, RootCa(ca.certificate_pem), ca.cluster_ca)
         if copies:
-            await _written[0].copy_to(storage, registry)
+            await WRITTEN.copy_to(storage, registry)
             await asyncio.gather(*boot._config_maps())
         else:
             await boot.run()
