@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mooring.authn.keystone.authenticator import MAX_ANSWER
+from mooring.client.http.connection import ConnectionPool
 from mooring.errors import ConfigError
 from mooring.server.transport.http import Response
 from tests.support.keystonepeer import HOME, Keystone, SimulatedKeystone, real, simulated
@@ -164,8 +165,14 @@ def test_a_ca_file_that_is_none_stops_the_start(imitation: SimulatedKeystone, tm
         in_server_of(imitation, lambda server: asyncio.sleep(0), keystone_ca_file=str(nothing))
 
 
-def test_the_ca_file_is_followed(imitation: SimulatedKeystone) -> None:
-    good = imitation.ca_file.read_bytes()
+def test_the_ca_file_is_followed(imitation: SimulatedKeystone, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, closed, close = imitation.ca_file.read_bytes(), list[ConnectionPool](), ConnectionPool.close
+
+    async def noted(pool: ConnectionPool) -> None:
+        closed.append(pool)
+        await close(pool)
+
+    monkeypatch.setattr(ConnectionPool, "close", noted)
 
     async def test(server: Server) -> None:
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
@@ -181,11 +188,14 @@ def test_the_ca_file_is_followed(imitation: SimulatedKeystone) -> None:
         await server.clock.advance(60)
         await settle()
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
+        assert len(closed) == 2, "of each change that was used, the connections before it"
         imitation.ca_file.write_bytes(good + good)
         await server.files_changed()
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
+        await settle()
+        assert len(closed) == 3
         await server.plane.trust.authentication.close()
-        assert not [task for task in asyncio.all_tasks() if task.get_name() == "keystone-retire"], "closed at once"
+        assert len(set(closed)) == len(closed) == 4, "the connections in use as well"
 
     in_server_of(imitation, test)
 

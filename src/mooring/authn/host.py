@@ -70,23 +70,27 @@ class Target(Protocol):
 
 
 class RetirableTarget(Target, Protocol):
+    """A target whose place another one may take."""
+
+    def retire(self) -> None:
+        """Close the connections as soon as the requests under way have their replies."""
+
+
+class DescribedTarget(RetirableTarget, Protocol):
     """A target that the current context of a kubeconfig describes."""
 
     @property
     def shown_url(self) -> str:
         """The URL without its query, which may hold a key."""
 
-    def retire(self) -> None:
-        """Close the connections as soon as the requests under way have their replies."""
-
 
 class Connector(Protocol):
     """Makes targets. Raises ConfigError for a trust or a kubeconfig that cannot be used."""
 
-    def https(self, url: str, ca_pem: bytes) -> Target:
+    def https(self, url: str, ca_pem: bytes) -> RetirableTarget:
         """Return the server at `url`, verified under the CAs in `ca_pem`; the machine's own roots when that is empty."""
 
-    def kubeconfig(self, selected: Selected) -> RetirableTarget:
+    def kubeconfig(self, selected: Selected) -> DescribedTarget:
         """Return the server of a kubeconfig. The files that it names are read now."""
 
 

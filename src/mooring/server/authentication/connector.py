@@ -13,36 +13,27 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from mooring.client.http.connection import ConnectionPool
-from mooring.client.http.requests import send_over
 from mooring.client.http.tls import trusting, trusting_system_roots
 from mooring.clock import Clock
-from mooring.server.authentication.kubeconfigtarget import KubeconfigTarget, inlined
-from mooring.trust.httpexchange import PROXY, HttpFailure, HttpRequest, HttpResponse
-from mooring.trust.httpproxy import ProxySettingError
+from mooring.server.authentication.kubeconfigtarget import KubeconfigTarget, Link, inlined
+from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.model import Selected
 
 
-class HttpTarget:
+class HttpTarget(Link):
     """One server that is reached over HTTPS: a key server, a directory, an identity service.
 
     `url` serves requests that name none.
     """
 
     def __init__(self, url: str, context: ssl.SSLContext, clock: Clock) -> None:
+        super().__init__(ConnectionPool(context), clock, set())
         self._url = url
         self._context = context  # kept alive for other targets under the same CA
-        self._connection = ConnectionPool(context)
-        self._clock = clock
 
     async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
         """Send one request and return the reply."""
-        try:
-            return await send_over(self._connection, replace(request, url=request.url or self._url), self._clock)
-        except ProxySettingError as error:
-            return HttpFailure(PROXY, str(error), unsent=True)
-
-    async def close(self) -> None:
-        await self._connection.close()
+        return await super().send(replace(request, url=request.url or self._url))
 
 
 class TargetConnector:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mooring.client.http import tls
 from mooring.client.http.connection import ConnectionPool, proxies_for
@@ -70,14 +70,43 @@ def inlined(selected: Selected, read: Callable[[str], bytes]) -> Selected:
     )
 
 
-@dataclass(slots=True)
-class _Link:
-    """Connections that present one certificate, and the number of requests under way on them."""
+class Link:
+    """Connections of one TLS context. After `retire` they are closed once no request is under way on them."""
 
-    connection: ConnectionPool
-    certificate_pem: bytes
-    waiting: int = 0
-    retired: bool = False
+    def __init__(self, connection: ConnectionPool, clock: Clock, closing: set[asyncio.Task[None]]) -> None:
+        """`closing`: tasks that `close` waits for, too."""
+        self._connection = connection
+        self._clock = clock
+        self._closing = closing
+        self._waiting = 0
+        self._is_retired = False
+
+    async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
+        """Send one request and return the reply."""
+        self._waiting += 1
+        try:
+            return await send_over(self._connection, request, self._clock)
+        except ProxySettingError as error:
+            return HttpFailure(PROXY, str(error), unsent=True)
+        finally:
+            self._waiting -= 1
+            self._close_if_unused()
+
+    def retire(self) -> None:
+        """Close as soon as the requests under way have their responses, because another one took its place."""
+        self._is_retired = True
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if self._is_retired and not self._waiting:
+            task = asyncio.create_task(self._connection.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close at once."""
+        await self._connection.close()
+        await asyncio.gather(*self._closing)
 
 
 class KubeconfigTarget:
@@ -94,8 +123,9 @@ class KubeconfigTarget:
         self._clock = clock
         self._credentials = ClientCredentials(user, cluster, clock.now)
         self._asking = asyncio.Lock()  # a plugin runs once for all who wait for what it gives
-        self._link = self._connect(user.certificate_pem, user.key)
         self._closing: set[asyncio.Task[None]] = set()
+        self._certificate_pem = user.certificate_pem
+        self._link = self._connect(user.certificate_pem, user.key)
 
     async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
         """Send one request and return the reply."""
@@ -112,43 +142,30 @@ class KubeconfigTarget:
         except ConfigError as error:
             return HttpFailure(UNREACHABLE, str(error))
         headers = (*request.headers, *shown.impersonation)
-        request = replace(request, url=request.url or self.url, headers=headers, authorization=shown.authorization)
-        link.waiting += 1
-        try:
-            return await send_over(link.connection, request, self._clock)
-        except ProxySettingError as error:
-            return HttpFailure(PROXY, str(error), unsent=True)
-        finally:
-            link.waiting -= 1
-            self._close_if_unused(link)
+        return await link.send(
+            replace(request, url=request.url or self.url, headers=headers, authorization=shown.authorization)
+        )
 
-    def _link_for(self, shown: Presented) -> _Link:
-        if shown.certificate_pem != self._link.certificate_pem:
+    def _link_for(self, shown: Presented) -> Link:
+        if shown.certificate_pem != self._certificate_pem:
             fresh, old = self._connect(shown.certificate_pem, shown.key), self._link
-            self._link, old.retired = fresh, True
-            self._close_if_unused(old)
+            self._link, self._certificate_pem = fresh, shown.certificate_pem
+            old.retire()
         return self._link
 
-    def _connect(self, certificate_pem: bytes, key: Secret | None) -> _Link:
+    def _connect(self, certificate_pem: bytes, key: Secret | None) -> Link:
         cluster = self._cluster
         context = _tls_context(cluster, self._user, certificate_pem, key)
-        return _Link(ConnectionPool(context, cluster.tls_server_name, proxies_for(cluster)), certificate_pem)
-
-    def _close_if_unused(self, link: _Link) -> None:
-        if link.retired and not link.waiting:
-            task = asyncio.create_task(link.connection.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+        pool = ConnectionPool(context, cluster.tls_server_name, proxies_for(cluster))
+        return Link(pool, self._clock, self._closing)
 
     def retire(self) -> None:
         """Close as soon as the requests under way have their responses, because another target took its place."""
-        self._link.retired = True
-        self._close_if_unused(self._link)
+        self._link.retire()
 
     async def close(self) -> None:
         """Close at once."""
-        await self._link.connection.close()
-        await asyncio.gather(*self._closing)
+        await self._link.close()
 
 
 def _check_cluster(cluster: Cluster) -> None:

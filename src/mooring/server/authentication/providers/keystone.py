@@ -6,11 +6,9 @@ machine's roots. A new CA clears the memory of accepted passwords. Requests unde
 
 from __future__ import annotations
 
-import asyncio
-
 from mooring.authn.chain import BASIC
-from mooring.authn.host import Configured, Host, Running, Target
-from mooring.authn.keystone.authenticator import DEADLINE, TARGET, KeystoneAuthenticator, tokens_url
+from mooring.authn.host import Configured, Host, RetirableTarget, Running
+from mooring.authn.keystone.authenticator import TARGET, KeystoneAuthenticator, tokens_url
 from mooring.authn.keystone.settings import KeystoneSettings
 from mooring.authn.settings import CacheSettings
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
@@ -41,35 +39,24 @@ class _Connection:
         self._url = tokens_url(settings.keystone_url)
         self._authenticator = authenticator
         self._host = host
-        self._retiring: dict[asyncio.Task[None], Target] = {}
         self._path = settings.keystone_ca_file
-        self._connect(host.files.follow(self._path, self._change_ca) if self._path else b"")
+        self._target = self._connect(host.files.follow(self._path, self._change_ca) if self._path else b"")
 
     async def close(self) -> None:
-        """Close all connections."""
-        retiring = dict(self._retiring)
-        for task, target in retiring.items():
-            task.cancel()
-            await target.close()
-        await asyncio.gather(*retiring, return_exceptions=True)
-        await self._host.targets[TARGET].close()
+        """Close the connections."""
+        await self._target.close()
 
-    def _connect(self, ca_pem: bytes) -> None:
+    def _connect(self, ca_pem: bytes) -> RetirableTarget:
         try:
             if self._path:
                 ca_pem = named_cas(ca_pem, self._path)
-            self._host.targets[TARGET] = self._host.connect.https(self._url, ca_pem)
+            target = self._host.connect.https(self._url, ca_pem)
         except ConfigError as error:
             raise ConfigError(f"keystone-ca-file: {error}") from None
+        self._host.targets[TARGET] = target
+        return target
 
     def _change_ca(self, ca_pem: bytes) -> None:
-        old = self._host.targets[TARGET]
-        self._connect(ca_pem)
+        old, self._target = self._target, self._connect(ca_pem)
         self._authenticator.forget()
-        task = asyncio.get_running_loop().create_task(self._retire(old), name="keystone-retire")
-        self._retiring[task] = old
-        task.add_done_callback(lambda done: self._retiring.pop(done, None))
-
-    async def _retire(self, target: Target) -> None:
-        await self._host.clock.sleep(DEADLINE)
-        await target.close()
+        old.retire()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from mooring.authn.host import Configured, Host, RetirableTarget, Running
+from mooring.authn.host import Configured, DescribedTarget, Host, Running
 from mooring.authn.reasons import FAILED, TIMED_OUT
 from mooring.authn.serviceaccount.settings import ServiceAccountSettings
 from mooring.authn.verdict import Accepted, NotMine, Verdict
@@ -58,7 +58,7 @@ class _Webhook:
             _Verdicts(host, self._shown_url).note,
         )
         self._followed: set[str] = set()
-        self._target: RetirableTarget | None = None
+        self._target: DescribedTarget | None = None
         self._selected = self._parse(host.files.follow(str(path), self._change_kubeconfig))
         self._connect(self._selected)
         self._follow_named_files()
