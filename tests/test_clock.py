@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.clock import JUMP_SECONDS, STEP, SystemClock, gap, parse_rfc3339, rfc3339, rfc3339_micro, wait_until
+from mooring.clock import (
+    JUMP_SECONDS,
+    STEP,
+    SystemClock,
+    doubling,
+    gap,
+    parse_rfc3339,
+    rfc3339,
+    rfc3339_micro,
+    wait_until,
+)
 from tests.support.manualclock import EPOCH, ManualClock, settle
 
 MOMENTS = st.datetimes(timezones=st.just(UTC))
@@ -135,3 +146,15 @@ def test_a_wait_for_a_moment_ends_when_the_wall_clock_says_so(jump: timedelta, s
         waiting.cancel()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "pauses"),
+    [
+        pytest.param(0.5, 5.0, [0.5, 1.0, 2.0, 4.0, 5.0, 5.0], id="the last one is not a doubled one"),
+        pytest.param(1.0, 4.0, [1.0, 2.0, 4.0, 4.0], id="the last one is a doubled one"),
+        pytest.param(3.0, 3.0, [3.0, 3.0], id="always the same"),
+    ],
+)
+def test_pauses_double_up_to_the_last(first: float, last: float, pauses: list[float]) -> None:
+    assert list(islice(doubling(first, last), len(pauses))) == pauses

@@ -7,6 +7,7 @@ Rules kept here: pure rooms receive `now` as a value; async rooms receive a `Clo
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -45,6 +46,13 @@ async def wait_until(clock: Clock, moment: datetime) -> None:
         if now < before - STEP:
             return
         before = max(before, now)
+
+
+def doubling(first: float, last: float) -> Iterator[float]:
+    """Yield pauses between attempts, without end: each is twice the one before, up to `last`."""
+    while True:
+        yield first
+        first = min(2 * first, last)
 
 
 class SystemClock:

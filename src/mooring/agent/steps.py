@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import is_mooring_server
-from mooring.clock import Clock
+from mooring.clock import Clock, doubling
 from mooring.errors import (
     ForbiddenError,
     InternalServerError,
@@ -152,7 +152,7 @@ class Backoff:
     def reset(self) -> None:
         """Start again, after a response."""
         self._began: float | None = None
-        self._pause = API_CALL_PAUSE
+        self._pauses = doubling(API_CALL_PAUSE, LONGEST_PAUSE)
 
     async def pause_after(self, error: MooringError) -> None:
         """Pause before the next attempt. Raise `error` when there is to be none."""
@@ -171,8 +171,7 @@ class Backoff:
         """Pause before the next attempt."""
         now = self._clock.monotonic()
         left = (now if self._began is None else self._began) + self._seconds - now
-        await self._clock.sleep(max(0.0, min(self._pause, left)))
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        await self._clock.sleep(max(0.0, min(next(self._pauses), left)))
 
     async def _is_final(self, error: MooringError, elapsed: float) -> bool:
         if self._client is None or not isinstance(error, REFUSALS):

@@ -15,6 +15,7 @@ from contextlib import aclosing
 
 from mooring.apimachinery.watchevent import BOOKMARK, WatchEvent
 from mooring.client.cluster import ClusterClient, ListResult, Target
+from mooring.clock import doubling
 from mooring.errors import (
     ExpiredError,
     InternalServerError,
@@ -48,7 +49,7 @@ async def follow(
     `on_failure` is called when a list or a watch fails, and `on_open` when a watch is open, so that changes arrive again.
     """
     version = ""
-    pause = FIRST_PAUSE
+    pauses = doubling(FIRST_PAUSE, LONGEST_PAUSE)
     while True:
         started = client.clock.monotonic()
         try:
@@ -76,7 +77,6 @@ async def follow(
         except _TRANSIENT as error:
             on_failure(error)
         if client.clock.monotonic() - started >= HEALTHY:
-            pause = FIRST_PAUSE
+            pauses = doubling(FIRST_PAUSE, LONGEST_PAUSE)
             continue
-        await client.clock.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE)
+        await client.clock.sleep(next(pauses))

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from mooring.clock import Clock
+from mooring.clock import Clock, doubling
 from mooring.controllers.actions import Controller
 from mooring.controllers.scope import EVERYTHING, Scope
 from mooring.errors import ApiError, ForbiddenError, MooringError, NotFoundError
@@ -101,21 +101,18 @@ class StandaloneControllers:
 
     async def _refusals(self, api: RemoteApi, plurals: Iterable[str]) -> dict[str, ApiError]:
         """Return the refusal of each kind that cannot be followed. Waits for a server that cannot be reached."""
-        pause = FIRST_PAUSE
+        pauses = doubling(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             try:
                 return {plural: error for plural in sorted(plurals) if (error := await _refusal(api, plural))}
             except MooringError as error:
                 log.warning("the controllers wait: %s", error)
-            await self._clock.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            await self._clock.sleep(next(pauses))
 
     async def _wait_for_change(self, api: RemoteApi, refusals: Mapping[str, ApiError]) -> None:
         """Return when a kind that was refused is not refused any more."""
-        pause = FIRST_CHECK
-        while True:
+        for pause in doubling(FIRST_CHECK, LONGEST_CHECK):
             await self._clock.sleep(pause)
-            pause = min(2 * pause, LONGEST_CHECK)
             if (await self._refusals(api, refusals)).keys() != refusals.keys():
                 return
 

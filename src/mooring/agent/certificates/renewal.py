@@ -27,6 +27,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -37,7 +38,7 @@ from mooring.agent.clockskew import creation_time, describe_skew
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import described, reason_of, with_deadline
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock, rfc3339
+from mooring.clock import Clock, doubling, rfc3339
 from mooring.errors import MooringError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.certificate import Certificate
@@ -52,7 +53,6 @@ SPREAD = 0.2
 """Share of the lifetime over which renewals spread."""
 FIRST_PAUSE = 2.0
 """Seconds before the second attempt."""
-RETRY_FACTOR = 2.0
 RETRY_JITTER = 0.1
 """Share by which a pause may be longer."""
 RETRY_STEPS = 5
@@ -80,13 +80,9 @@ def renewal_time(leaf: Certificate, draw: float, obtained: datetime | None = Non
 
 
 def retry_pauses(draw: Callable[[], float]) -> Iterator[float]:
-    """Yield the seconds before each further attempt, without end: 2, 4, 8 and 16 with their jitter, then always 32."""
-    pause = FIRST_PAUSE
-    for _ in range(RETRY_STEPS - 1):
-        yield pause * (1 + RETRY_JITTER * draw())
-        pause *= RETRY_FACTOR
-    while True:
-        yield LONG_PAUSE
+    """Return the seconds before each further attempt, without end: 2, 4, 8 and 16 with their jitter, then always 32."""
+    growing = islice(doubling(FIRST_PAUSE, LONG_PAUSE), RETRY_STEPS - 1)
+    return chain((pause * (1 + RETRY_JITTER * draw()) for pause in growing), repeat(LONG_PAUSE))
 
 
 Version = tuple[int, int]

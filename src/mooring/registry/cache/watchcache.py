@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mooring.api.kind import Kind
-from mooring.clock import Clock
+from mooring.clock import Clock, doubling
 from mooring.errors import StorageError, UnreadableObjectError
 from mooring.registry.cache.age import ViewAge
 from mooring.registry.cache.events import Transition
@@ -138,10 +138,8 @@ class WatchCache:
 
     async def _recover(self, listing: bool) -> None:
         """Return once the store answers again, with `listing` once its whole state was loaded."""
-        wait = RETRY_FIRST
-        while True:
-            await self._clock.sleep(wait)
-            wait = min(wait * 2, RETRY_LAST)
+        for pause in doubling(RETRY_FIRST, RETRY_LAST):
+            await self._clock.sleep(pause)
             try:
                 if listing:
                     self._resync(*await self._load())
