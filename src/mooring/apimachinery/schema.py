@@ -133,6 +133,7 @@ _LEAVES = {
     "MicroTime": Scalar.MICRO_TIME,
     "Quantity": Scalar.QUANTITY,
     "IntOrString": Scalar.INT_OR_STRING,
+    "AttestationValue": Scalar.STRING_LIST,
     "ExtraValue": Scalar.STRING_LIST,
     "Verbs": Scalar.STRING_LIST,
     "FieldsV1": Scalar.FIELDS_V1,
