@@ -7,7 +7,7 @@ docs/protocol/node-authorization.md#noderestriction, docs/protocol/namespaces.md
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from typing import NamedTuple
 
 from mooring.api.core.service.allocation import DEFAULT_RANGE
 from mooring.errors import ConfigError
@@ -37,68 +37,48 @@ from mooring.registry.admission.settledends import SettledEnds
 from mooring.registry.admission.supervisorrequests import SupervisorRequests
 from mooring.settings.addresses import Network
 
-ADMISSION: Mapping[str, Callable[[], Admission]] = MappingProxyType(
-    {
-        "NamespaceLifecycle": NamespaceLifecycle,
-        "ServiceAccount": ServiceAccount,
-        "DefaultTolerationSeconds": DefaultTolerationSeconds,
-        "NodeRestriction": NodeRestriction,
-        "RecoveringNodeRestriction": RecoveringNodeRestriction,
-        "K3sControllerRestriction": K3sControllerRestriction,
-        "SupervisorRequests": SupervisorRequests,
-        "NodeMembership": NodeMembership,
-        "ServiceClusterIP": ServiceClusterIP,
-        "ServiceNodePort": ServiceNodePort,
-        "OwnerReferencesPermissionEnforcement": OwnerReferencesPermissionEnforcement,
-        "CertificateApproval": CertificateApproval,
-        "CertificateSigning": CertificateSigning,
-        "ClusterTrustBundleAttest": ClusterTrustBundleAttest,
-        "PodCertificateSigning": PodCertificateSigning,
-        "CertificateSubjectRestriction": CertificateSubjectRestriction,
-        "BootstrapTokenLimits": BootstrapTokenLimits,
-        "LineageAppendOnly": LineageAppendOnly,
-        "KnownSerialNumbers": KnownSerialNumbers,
-        "KnownRevocations": KnownRevocations,
-        "SettledEnds": SettledEnds,
-        "RBACEscalation": RbacEscalation,
-    }
-)
+
+class Plugin(NamedTuple):
+    """A row of the table."""
+
+    make: Callable[[], Admission]
+    is_fixed: bool = False
+    is_judge: bool = False
 
 
-ALWAYS_ENABLED = frozenset(
-    {
-        "NodeMembership",
-        "RecoveringNodeRestriction",
-        "K3sControllerRestriction",
-        "SupervisorRequests",
-        "ServiceClusterIP",
-        "ServiceNodePort",
-        "OwnerReferencesPermissionEnforcement",
-        "PodCertificateSigning",
-        "LineageAppendOnly",
-        "KnownRevocations",
-        "SettledEnds",
-        "RBACEscalation",
-    }
-)
+PLUGINS: Mapping[str, Plugin] = {
+    "NamespaceLifecycle": Plugin(NamespaceLifecycle),
+    "ServiceAccount": Plugin(ServiceAccount),
+    "DefaultTolerationSeconds": Plugin(DefaultTolerationSeconds),
+    "NodeRestriction": Plugin(NodeRestriction),
+    "RecoveringNodeRestriction": Plugin(RecoveringNodeRestriction, is_fixed=True),
+    "K3sControllerRestriction": Plugin(K3sControllerRestriction, is_fixed=True),
+    "SupervisorRequests": Plugin(SupervisorRequests, is_fixed=True),
+    "NodeMembership": Plugin(NodeMembership, is_fixed=True, is_judge=True),
+    "ServiceClusterIP": Plugin(ServiceClusterIP, is_fixed=True),
+    "ServiceNodePort": Plugin(ServiceNodePort, is_fixed=True),
+    "OwnerReferencesPermissionEnforcement": Plugin(OwnerReferencesPermissionEnforcement, is_fixed=True, is_judge=True),
+    "CertificateApproval": Plugin(CertificateApproval, is_judge=True),
+    "CertificateSigning": Plugin(CertificateSigning, is_judge=True),
+    "ClusterTrustBundleAttest": Plugin(ClusterTrustBundleAttest, is_judge=True),
+    "PodCertificateSigning": Plugin(PodCertificateSigning, is_fixed=True, is_judge=True),
+    "CertificateSubjectRestriction": Plugin(CertificateSubjectRestriction),
+    "BootstrapTokenLimits": Plugin(BootstrapTokenLimits),
+    "LineageAppendOnly": Plugin(LineageAppendOnly, is_fixed=True),
+    "KnownSerialNumbers": Plugin(KnownSerialNumbers),
+    "KnownRevocations": Plugin(KnownRevocations, is_fixed=True),
+    "SettledEnds": Plugin(SettledEnds, is_fixed=True),
+    "RBACEscalation": Plugin(RbacEscalation, is_fixed=True, is_judge=True),
+}
+ADMISSION: Mapping[str, Callable[[], Admission]] = {name: plugin.make for name, plugin in PLUGINS.items()}
+ALWAYS_ENABLED = frozenset(name for name, plugin in PLUGINS.items() if plugin.is_fixed)
 """Plugins that cannot be disabled: in kube-apiserver the storage of Services, RBAC and PodCertificateRequests does their work.
 RecoveringNodeRestriction goes with an authenticator of Mooring's own (`--node-recovery`), K3sControllerRestriction and
 SupervisorRequests with signers.
 The setting `--node-deletion` decides on membership.
 The lineage of certificates proves nothing if its plugin can be turned off.
 OwnerReferencesPermissionEnforcement keeps a right to update from being a right to delete."""
-
-JUDGES_OF_RIGHTS = frozenset(
-    {
-        "NodeMembership",
-        "OwnerReferencesPermissionEnforcement",
-        "CertificateApproval",
-        "CertificateSigning",
-        "ClusterTrustBundleAttest",
-        "PodCertificateSigning",
-        "RBACEscalation",
-    }
-)
+JUDGES_OF_RIGHTS = frozenset(name for name, plugin in PLUGINS.items() if plugin.is_judge)
 """Plugins that ask whether the user may do more than the request says, and change nothing. They are called again at the commit."""
 
 
