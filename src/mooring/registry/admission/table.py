@@ -38,7 +38,7 @@ from mooring.registry.admission.supervisorrequests import SupervisorRequests
 from mooring.settings.addresses import Network
 
 
-class Plugin(NamedTuple):
+class PluginRow(NamedTuple):
     """A row of the table."""
 
     make: Callable[[], Admission]
@@ -46,29 +46,31 @@ class Plugin(NamedTuple):
     is_judge: bool = False
 
 
-PLUGINS: Mapping[str, Plugin] = {
-    "NamespaceLifecycle": Plugin(NamespaceLifecycle),
-    "ServiceAccount": Plugin(ServiceAccount),
-    "DefaultTolerationSeconds": Plugin(DefaultTolerationSeconds),
-    "NodeRestriction": Plugin(NodeRestriction),
-    "RecoveringNodeRestriction": Plugin(RecoveringNodeRestriction, is_fixed=True),
-    "K3sControllerRestriction": Plugin(K3sControllerRestriction, is_fixed=True),
-    "SupervisorRequests": Plugin(SupervisorRequests, is_fixed=True),
-    "NodeMembership": Plugin(NodeMembership, is_fixed=True, is_judge=True),
-    "ServiceClusterIP": Plugin(ServiceClusterIP, is_fixed=True),
-    "ServiceNodePort": Plugin(ServiceNodePort, is_fixed=True),
-    "OwnerReferencesPermissionEnforcement": Plugin(OwnerReferencesPermissionEnforcement, is_fixed=True, is_judge=True),
-    "CertificateApproval": Plugin(CertificateApproval, is_judge=True),
-    "CertificateSigning": Plugin(CertificateSigning, is_judge=True),
-    "ClusterTrustBundleAttest": Plugin(ClusterTrustBundleAttest, is_judge=True),
-    "PodCertificateSigning": Plugin(PodCertificateSigning, is_fixed=True, is_judge=True),
-    "CertificateSubjectRestriction": Plugin(CertificateSubjectRestriction),
-    "BootstrapTokenLimits": Plugin(BootstrapTokenLimits),
-    "LineageAppendOnly": Plugin(LineageAppendOnly, is_fixed=True),
-    "KnownSerialNumbers": Plugin(KnownSerialNumbers),
-    "KnownRevocations": Plugin(KnownRevocations, is_fixed=True),
-    "SettledEnds": Plugin(SettledEnds, is_fixed=True),
-    "RBACEscalation": Plugin(RbacEscalation, is_fixed=True, is_judge=True),
+PLUGINS: Mapping[str, PluginRow] = {
+    "NamespaceLifecycle": PluginRow(NamespaceLifecycle),
+    "ServiceAccount": PluginRow(ServiceAccount),
+    "DefaultTolerationSeconds": PluginRow(DefaultTolerationSeconds),
+    "NodeRestriction": PluginRow(NodeRestriction),
+    "RecoveringNodeRestriction": PluginRow(RecoveringNodeRestriction, is_fixed=True),
+    "K3sControllerRestriction": PluginRow(K3sControllerRestriction, is_fixed=True),
+    "SupervisorRequests": PluginRow(SupervisorRequests, is_fixed=True),
+    "NodeMembership": PluginRow(NodeMembership, is_fixed=True, is_judge=True),
+    "ServiceClusterIP": PluginRow(ServiceClusterIP, is_fixed=True),
+    "ServiceNodePort": PluginRow(ServiceNodePort, is_fixed=True),
+    "OwnerReferencesPermissionEnforcement": PluginRow(
+        OwnerReferencesPermissionEnforcement, is_fixed=True, is_judge=True
+    ),
+    "CertificateApproval": PluginRow(CertificateApproval, is_judge=True),
+    "CertificateSigning": PluginRow(CertificateSigning, is_judge=True),
+    "ClusterTrustBundleAttest": PluginRow(ClusterTrustBundleAttest, is_judge=True),
+    "PodCertificateSigning": PluginRow(PodCertificateSigning, is_fixed=True, is_judge=True),
+    "CertificateSubjectRestriction": PluginRow(CertificateSubjectRestriction),
+    "BootstrapTokenLimits": PluginRow(BootstrapTokenLimits),
+    "LineageAppendOnly": PluginRow(LineageAppendOnly, is_fixed=True),
+    "KnownSerialNumbers": PluginRow(KnownSerialNumbers),
+    "KnownRevocations": PluginRow(KnownRevocations, is_fixed=True),
+    "SettledEnds": PluginRow(SettledEnds, is_fixed=True),
+    "RBACEscalation": PluginRow(RbacEscalation, is_fixed=True, is_judge=True),
 }
 ADMISSION: Mapping[str, Callable[[], Admission]] = {name: plugin.make for name, plugin in PLUGINS.items()}
 ALWAYS_ENABLED = frozenset(name for name, plugin in PLUGINS.items() if plugin.is_fixed)
