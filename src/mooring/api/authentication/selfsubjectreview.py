@@ -1,4 +1,4 @@
-"""SelfSubjectReview: schema and strategy; it returns the identity of the caller (`kubectl auth whoami`) and is never stored.
+"""SelfSubjectReview: strategy; it returns the identity of the caller (`kubectl auth whoami`) and is never stored.
 
 Rules kept here (docs/protocol/authentication-reviews.md): the server sets the status; that of a client is dropped.
 """

@@ -1,4 +1,4 @@
-"""TokenRequest: schema, defaults and validation of the `token` subresource of ServiceAccounts; not a resource of its own.
+"""TokenRequest: defaults and validation of the `token` subresource of ServiceAccounts; not a resource of its own.
 
 Rules kept here (docs/protocol/service-account-tokens.md#tokenrequest):
 * A token lives 3600 seconds by default, at least 10 minutes and at most 2^32 seconds.

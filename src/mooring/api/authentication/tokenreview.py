@@ -1,4 +1,4 @@
-"""TokenReview: schema and strategy; it returns the identity of a bearer token and is never stored.
+"""TokenReview: strategy; it returns the identity of a bearer token and is never stored.
 
 Rules kept here (docs/protocol/authentication.md#webhook, docs/protocol/authentication-reviews.md):
 * A token is required, otherwise 400; a status of the client is dropped.

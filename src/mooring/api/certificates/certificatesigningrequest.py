@@ -1,4 +1,4 @@
-"""CertificateSigningRequest: schema, strategy, print columns.
+"""CertificateSigningRequest: strategy, print columns.
 
 Rules kept here (docs/protocol/certificate-signing-requests.md):
 * The server sets username, uid, groups and extra to those of the request's user, whatever the client sends. Keys of extra that

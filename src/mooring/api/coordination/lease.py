@@ -1,4 +1,4 @@
-"""Lease: schema, strategy, validation. Leader election and node heartbeats renew Leases every few seconds.
+"""Lease: strategy, validation. Leader election and node heartbeats renew Leases every few seconds.
 
 Rules kept here (docs/protocol/objects.md#updates): PUT needs a resourceVersion, so that two holders can never both win; PUT of a
 missing Lease creates it. Durations are positive, transition counts never negative; a preferred holder needs a strategy.

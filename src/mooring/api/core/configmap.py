@@ -1,4 +1,4 @@
-"""ConfigMap: schema and strategy.
+"""ConfigMap: strategy.
 
 Rules kept here (docs/protocol/secrets-and-configmaps.md): keys of `data` and `binaryData` are disjoint file names, all values
 have at most 1 MiB together, `immutable` fixes both.

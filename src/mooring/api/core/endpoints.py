@@ -1,4 +1,4 @@
-"""Endpoints: schema, strategy, validation, print columns.
+"""Endpoints: strategy, validation, print columns.
 
 Rules kept here (Kubernetes API reference, core/v1 Endpoints; wording as kube-apiserver's):
 * A subset is a set of addresses, ready or not, with the ports that each of them has; it has at least one address.

@@ -1,4 +1,4 @@
-"""Event of the core group: schema, strategy, validation, print columns.
+"""Event of the core group: strategy, validation, print columns.
 
 Rules kept here (docs/protocol/tables.md, docs/protocol/selectors.md, docs/protocol/objects.md#updates):
 * PUT of a missing Event creates it. An Event without eventTime is in the namespace of the object it is about. Events about

@@ -1,4 +1,4 @@
-"""Namespace: schema, strategy, and the `/status` and `/finalize` subresources.
+"""Namespace: strategy, and the `/status` and `/finalize` subresources.
 
 Rules kept here (docs/protocol/namespaces.md):
 * A new Namespace is Active, with the finalizer `kubernetes` in spec and the label `kubernetes.io/metadata.name`, which always holds

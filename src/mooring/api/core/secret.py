@@ -1,4 +1,4 @@
-"""Secret: schema, strategy, and validation of the built-in types.
+"""Secret: strategy and validation of the built-in types.
 
 Rules kept here (docs/protocol/bootstrap-tokens.md#the-secret-of-a-token, docs/protocol/secrets-and-configmaps.md):
 * `type` is Opaque by default and immutable. An update without it therefore says Opaque.

@@ -1,4 +1,4 @@
-"""ServiceAccount: schema and strategy.
+"""ServiceAccount: strategy.
 
 Rules kept here (docs/protocol/service-account-tokens.md, docs/protocol/patches.md#strategic-merge): no Secret is created for it;
 tokens come from the `token` subresource (kind TokenRequest of authentication.k8s.io). References to Secrets keep only the name.

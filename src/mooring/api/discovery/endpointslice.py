@@ -1,4 +1,4 @@
-"""EndpointSlice: schema, strategy, validation, print columns.
+"""EndpointSlice: strategy, validation, print columns.
 
 Rules kept here (Kubernetes API reference, discovery.k8s.io/v1 EndpointSlice; wording as kube-apiserver's):
 * All addresses of a slice are of one type, which is immutable: IPv4, IPv6 or FQDN.

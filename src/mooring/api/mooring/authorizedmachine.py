@@ -1,4 +1,4 @@
-"""AuthorizedMachine: a machine that may join, and how it proves to be that machine. Schema, validation, print columns.
+"""AuthorizedMachine: a machine that may join, and how it proves to be that machine. Validation, print columns.
 
 Rules kept here:
 * `spec` says which node names the machine may have, and names its key, a one-time code, or neither. It cannot be changed.

@@ -30,8 +30,6 @@ WANTED = (*FORWARD, ABORTED)
 ENDED = (DONE, ABORTED)
 """Reached phases after which another rollover may start."""
 
-CA = message("dev.mooring.api.v1alpha1.CertificateAuthorityRolloverCA")
-
 
 def status_of(obj: Obj) -> Obj:
     """Return the status; empty when there is none."""

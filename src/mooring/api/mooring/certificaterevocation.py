@@ -1,4 +1,4 @@
-"""CertificateRevocation: one entry of the denylist of client certificates; schema, strategy, validation.
+"""CertificateRevocation: one entry of the denylist of client certificates; strategy, validation.
 
 Rules kept here:
 * An entry revokes exactly one of: the certificate with a serial number, of one issuer or of any; every certificate of a public

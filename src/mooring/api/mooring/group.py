@@ -5,7 +5,5 @@ from __future__ import annotations
 GROUP = "mooring.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
-SCHEMA_PREFIX = "dev.mooring.api.v1alpha1."
-"""Prefix of the names of message schemas in OpenAPI."""
 STORAGE_PREFIX = f"/registry/{GROUP}/"
 """kube-apiserver stores custom resources under `/registry/<group>/<plural>`."""

@@ -29,7 +29,6 @@ MAX_TEXT = 1024
 EVENT_ISSUED = "Issued"
 
 _HASH = "sha256:<64 hex digits>"
-_TEXTS: tuple[tuple[str, str], ...] = (
     ("time", "Time of the event."),
     ("event", f"What happened: {EVENT_ISSUED}."),
     ("token", "Id of the bootstrap token with which the certificate was requested."),

@@ -1,4 +1,4 @@
-"""NodeIdentity: schema, validation, print columns. It records to which keys the name of a node belongs.
+"""NodeIdentity: validation, print columns. It records to which keys the name of a node belongs.
 
 Rules kept here:
 * The object has the name of the Node. The server's controllers and administrators write it; nodes and tokens may not.

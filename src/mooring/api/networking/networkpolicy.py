@@ -1,4 +1,4 @@
-"""NetworkPolicy: schema, defaults and validation. This server stores policies; the network plugin of the cluster enforces them.
+"""NetworkPolicy: defaults and validation. This server stores policies; the network plugin of the cluster enforces them.
 
 Rules kept here (Kubernetes API reference, networking.k8s.io/v1; wording as kube-apiserver's):
 * A policy without types is for Ingress, and for Egress too when it has rules for it. A port without protocol is of TCP.

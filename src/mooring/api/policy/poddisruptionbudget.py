@@ -1,4 +1,4 @@
-"""PodDisruptionBudget: schema, strategy and validation. This server stores budgets; what evicts Pods observes them.
+"""PodDisruptionBudget: strategy and validation. This server stores budgets; what evicts Pods observes them.
 
 Rules kept here (Kubernetes API reference, policy/v1; wording as kube-apiserver's):
 * `minAvailable` and `maxUnavailable` are numbers or percentages of at most 100 %, and never both set.

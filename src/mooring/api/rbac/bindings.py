@@ -1,4 +1,4 @@
-"""Schema, strategy and print columns that RoleBinding and ClusterRoleBinding share.
+"""Strategy and print columns that RoleBinding and ClusterRoleBinding share.
 
 Rules kept here (docs/protocol/rbac.md, docs/protocol/tables.md):
 * PUT of a missing binding creates it.

@@ -1,4 +1,4 @@
-"""ClusterRole: schema and strategy.
+"""ClusterRole: strategy.
 
 Rules kept here (docs/protocol/rbac.md): those of `mooring.api.rbac.rules`. An aggregation rule has at least one selector, and its
 selectors are valid.

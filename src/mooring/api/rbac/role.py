@@ -1,4 +1,4 @@
-"""Role: schema and strategy.
+"""Role: strategy.
 
 Rules kept here (docs/protocol/rbac.md): those of `mooring.api.rbac.rules`, without URLs.
 """

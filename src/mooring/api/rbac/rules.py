@@ -1,4 +1,4 @@
-"""Schema and validation of the policy rules in Role and ClusterRole, and the strategy of both kinds.
+"""Validation of the policy rules in Role and ClusterRole, and the strategy of both kinds.
 
 Rules kept here (docs/protocol/rbac.md#validation-of-rbac-objects): a rule has verbs, and either URLs (never in a Role), or API
 groups and resources. Names of RBAC objects are one path segment, which may contain colons. PUT of a missing role creates it.

@@ -1,4 +1,4 @@
-"""CSINode: schema, strategy, validation. A kubelet keeps one about itself, and does not become Ready without it.
+"""CSINode: strategy, validation. A kubelet keeps one about itself, and does not become Ready without it.
 
 Rules kept here (k8s.io/api storage/v1, generated.proto; Kubernetes API reference, CSINode):
 * A driver has a unique DNS name of at most 63 characters, and a node id of at most 256 bytes.

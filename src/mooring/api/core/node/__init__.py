@@ -1,1 +1,1 @@
-"""Node: schema, print columns, and the strategy with defaults and validation. Import `strategy.KIND`."""
+"""Node: print columns, and the strategy with defaults and validation. Import `strategy.KIND`."""

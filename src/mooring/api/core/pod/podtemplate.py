@@ -1,4 +1,4 @@
-"""PodTemplate: schema, strategy, validation, print columns. No part of this server creates Pods from it.
+"""PodTemplate: strategy, validation, print columns. No part of this server creates Pods from it.
 
 Rules kept here (k8s.io/api core/v1, generated.proto; docs/protocol/e2e-tests.md#teste2eapimachinery-with-stored-kinds, whose
 tests of chunked lists and tables store hundreds of them):
@@ -21,8 +21,6 @@ from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Obj, message
 from mooring.errors import FieldError, forbidden
-
-POD_TEMPLATE_SPEC = message("io.k8s.api.core.v1.PodTemplateSpec")
 
 
 def _template(obj: Obj) -> Obj:
