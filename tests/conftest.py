@@ -21,6 +21,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 pytest_plugins = [
     "tests.support.liveserver",
     "tests.tworuns",
+    "tests.ramdisk",
     "tests.purecoverage",
     "tests.sharedrewriting",
     "tests.leftovers",
