@@ -29,24 +29,6 @@ MAX_TEXT = 1024
 EVENT_ISSUED = "Issued"
 
 _HASH = "sha256:<64 hex digits>"
-    ("time", "Time of the event."),
-    ("event", f"What happened: {EVENT_ISSUED}."),
-    ("token", "Id of the bootstrap token with which the certificate was requested."),
-    ("request", "Name of the CertificateSigningRequest, or namespace and name of the PodCertificateRequest."),
-    ("requestUID", "uid of the request."),
-    ("requester", "User who created the request."),
-    ("credential", "Id of the credential of the requester, such as X509SHA256=<hex> of a client certificate."),
-    ("sourceAddress", "Address from which the request was created."),
-    ("signer", "Name of the signer."),
-    ("subject", "Common name of the certificate, or its URI where it has none."),
-    ("node", "Name of the node whose client certificate it is."),
-    ("publicKey", f"SHA-256 of the public key (SubjectPublicKeyInfo), as {_HASH}."),
-    ("certificate", f"SHA-256 of the certificate (DER), as {_HASH}."),
-    ("serialNumber", "Serial number of the certificate, in hex."),
-    ("issuer", f"SHA-256 of the public key of the CA, as {_HASH}."),
-    ("notBefore", "Beginning of the certificate's validity."),
-    ("notAfter", "End of the certificate's validity."),
-)
 
 
 def entries_of(obj: Obj) -> list[Obj]:
