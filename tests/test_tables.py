@@ -37,6 +37,7 @@ from mooring.settings.signing import SIGNING_DURATION
 from mooring.settings.standalone import StandaloneSettings
 from mooring.storage.table import DRIVERS
 from tests.authn.test_table import built, everything
+from tests.support.rows import each_row
 from tests.support.storagedrivers import MAKERS
 from tests.support.testca import ThrowawayCA
 
@@ -162,7 +163,7 @@ def test_every_definition_is_in_the_table_and_every_row_is_defined(
     assert [one for key, one in rows.items() if key not in definitions] == []
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.resource.plural)
+@each_row("kind", KINDS, lambda kind: kind.resource.plural)
 def test_every_kind_can_be_found(kind: Kind) -> None:
     resource = kind.resource
     assert by_resource(resource.group, resource.version, resource.plural) is kind

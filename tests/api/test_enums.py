@@ -8,6 +8,7 @@ from mooring.api.kinds import RESOURCES
 from mooring.apimachinery.openapi.v3 import openapi_v3_document
 from mooring.apimachinery.schema import Obj
 from mooring.pki.x509.usages import USAGES
+from tests.support.rows import each_row
 
 ENUMS = {
     "core.v1.AppArmorProfile.type": "Localhost RuntimeDefault Unconfined",
@@ -77,7 +78,7 @@ def enum_of(path: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("path", "values"), ENUMS.items(), ids=list(ENUMS))
+@each_row("path, values", ENUMS.items(), lambda row: row[0])
 def test_a_field_lists_its_values(path: str, values: str) -> None:
     assert enum_of(path) == [value if value != "-" else "" for value in values.split()]
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from mooring.cli.join.join import join
 from mooring.cli.join.joincommand import agent_line, join_line
+from tests.support.rows import each_row
 
 ENDPOINTS = ("192.0.2.1:6443", "[fd00::1]:6443", "cp.example:443")
 
@@ -59,7 +60,7 @@ MISSING = (
 """Words of the error for a line that ends before the token, in it, before the pin, and in it."""
 
 
-@pytest.mark.parametrize("length", range(len("mooring join"), len(LINE)))
+@each_row("length", range(len("mooring join"), len(LINE)), lambda length: LINE[:length])
 def test_every_beginning_of_a_join_line_is_refused_before_a_request(length: int, tmp_path: Path) -> None:
     """A line that was cut while it was copied lacks the token, the pin or a part of one. Exit code 2: no request was sent."""
     begun = LINE[:length]

@@ -28,6 +28,7 @@ from mooring.cli.printing.output import echo, print_table, table
 from mooring.cli.token import impact
 from mooring.cli.token import list as tokenlist
 from mooring.plane.snapshots.directory import ON_DEMAND, snapshot_path
+from tests.support.rows import each_row
 
 SETS: Mapping[str, frozenset[str]] = {
     "list": frozenset(LISTED),
@@ -50,7 +51,7 @@ def forms_of(command: click.Command) -> frozenset[str]:
     return frozenset()
 
 
-@pytest.mark.parametrize("path", COMMANDS)
+@each_row("path", COMMANDS)
 def test_every_command_has_the_forms_of_its_kind(path: str) -> None:
     forms = forms_of(COMMANDS[path].load())
     if path in OTHERS:
