@@ -10,26 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from mooring import identity
+from mooring.apimachinery.codec.yaml import read_yaml
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
+from mooring.authz.rbac import bootstrappolicy
 from mooring.authz.rbac.authorizer import Rbac
-from mooring.authz.rbac.bootstrappolicy.builders import (
-    AUTOUPDATE,
-    cluster_binding,
-    cluster_role,
-    default,
-    group,
-    service_account,
-    user,
-)
-from mooring.authz.rbac.bootstrappolicy.k3s import k3s_policy
-from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
-from mooring.authz.rbac.bootstrappolicy.policy import default_policy
-from mooring.authz.rbac.reconciliation import reconcile
-from mooring.authz.rbac.rules import path_rule, rule
+from mooring.authz.rbac.bootstrappolicy import default_policy, k3s_policy, kubeadm_policy
+from mooring.authz.rbac.reconciliation import AUTOUPDATE, reconcile
+from mooring.authz.rbac.rules import cluster_binding, cluster_role, path_rule, rule, service_account
 from mooring.identity import ANONYMOUS_USER, UserInfo, service_account_groups, service_account_username
-from tests.support.rbac import rbac_views
+from mooring.pki.x509.profiles import CLUSTER_ADMINS
+from mooring.pki.x509.supervisorsigners import K3S_CONTROLLER
+from mooring.trust.bootstraptoken import token as bootstraptoken
+from mooring.trust.k3s import token as k3stoken
+from tests.support.rbac import NOT_OF_KUBERNETES, default, group, rbac_views, user
 
+POLICY_FILES = Path(bootstrappolicy.__file__).parent / "policy"
 POLICY = default_policy()
 EVERYTHING = (*POLICY, *kubeadm_policy(), *k3s_policy())
 CSR = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"}
@@ -279,19 +276,6 @@ def test_permissions_of_the_default_policy(who: UserInfo, verb: str, what: dict[
 
 KUBERNETES = Path(__file__).parents[1] / "vectors/authz/kubernetes-1.36.txt"
 """Roles and bindings that kube-apiserver 1.36.2 creates with its default feature gates, one object or rule a line."""
-OWN = {
-    "mooring:certificate-revocation-list",
-    "mooring:leave",
-    "mooring:login",
-    "mooring:status",
-    "system:cluster-trust-bundle-discovery",
-    "system:controller:kube-apiserver-serving-clustertrustbundle-publisher",
-    "mooring:recovering-node",
-    "system:controller:kubelet-serving-approver",
-    "system:controller:machine-inventory-approver",
-    "system:controller:podcertificaterequestcleaner",
-    "system:controller:revocation-cleaner",
-}
 GATED = {
     "  get,list,watch | certificates.k8s.io | clustertrustbundles",
     "  create,get,list,watch | certificates.k8s.io | podcertificaterequests",
@@ -313,7 +297,7 @@ def described(obj: Obj) -> list[str]:
 
 
 def test_every_role_and_binding_is_the_one_of_kubernetes() -> None:
-    described_here = (described(obj) for obj in POLICY if obj["metadata"]["name"] not in OWN | AGGREGATED)
+    described_here = (described(obj) for obj in POLICY if obj["metadata"]["name"] not in NOT_OF_KUBERNETES | AGGREGATED)
     ours = [[line for line in lines if line not in GATED] for lines in described_here]
     theirs: list[list[str]] = []
     for line in KUBERNETES.read_text().splitlines():
@@ -369,6 +353,33 @@ def aggregated(name: str) -> set[tuple[str, str, str]]:
 )
 def test_user_facing_roles(role_name: str, grant: tuple[str, str, str], held: bool) -> None:
     assert (grant in aggregated(role_name)) is held
+
+
+@pytest.mark.parametrize(
+    ("binding", "groups_or_user"),
+    [
+        ("cluster-admin", [identity.MASTERS]),
+        ("system:discovery", [identity.AUTHENTICATED]),
+        ("system:public-info-viewer", [identity.AUTHENTICATED, identity.UNAUTHENTICATED]),
+        ("system:service-account-issuer-discovery", [identity.SERVICE_ACCOUNTS]),
+        ("mooring:recovering-node", [identity.RECOVERING_NODES]),
+        ("mooring:leave", [identity.NODES]),
+        ("kubeadm:get-nodes", list(bootstraptoken.DEFAULT_GROUPS)),
+        ("kubeadm:nodes-kubeadm-config", [*bootstraptoken.DEFAULT_GROUPS, identity.NODES]),
+        ("kubeadm:bootstrap-signer-clusterinfo", [identity.ANONYMOUS]),
+        ("kubeadm:cluster-admins", [CLUSTER_ADMINS]),
+        ("mooring:k3s:get-nodes", list(k3stoken.DEFAULT_GROUPS)),
+        (K3S_CONTROLLER, [K3S_CONTROLLER]),
+    ],
+)
+def test_subjects_have_the_names_that_the_code_gives_to_callers(binding: str, groups_or_user: list[str]) -> None:
+    (found,) = (obj for obj in EVERYTHING if (obj["metadata"]["name"], "subjects" in obj) == (binding, True))
+    assert [subject["name"] for subject in found["subjects"]] == groups_or_user
+
+
+@pytest.mark.parametrize("file", sorted(POLICY_FILES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_no_object_has_a_key_twice(file: Path) -> None:
+    assert read_yaml(file.read_bytes()).duplicates == ()
 
 
 def test_every_default_object_is_marked_and_every_binding_finds_its_role() -> None:

@@ -16,12 +16,22 @@ from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.rbac import escalation
 from mooring.authz.rbac.authorizer import Rbac
-from mooring.authz.rbac.bootstrappolicy.builders import binding, cluster_binding, cluster_role, group, role, user
 from mooring.authz.rbac.escalation import check_binding, check_role, compact, covers
-from mooring.authz.rbac.rules import CompiledRule, compile_rule, compile_rules, path_matches, path_rule, rule
+from mooring.authz.rbac.rules import (
+    CompiledRule,
+    binding,
+    cluster_binding,
+    cluster_role,
+    compile_rule,
+    compile_rules,
+    path_matches,
+    path_rule,
+    role,
+    rule,
+)
 from mooring.errors import ForbiddenError, NotFoundError
 from mooring.identity import UserInfo
-from tests.support.rbac import rbac_views
+from tests.support.rbac import group, rbac_views, user
 from tests.support.work import grows_linearly
 
 JANE = UserInfo("jane", groups=("dev",))

@@ -18,19 +18,20 @@ from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.rbac import index
 from mooring.authz.rbac.authorizer import MAX_GROUPS_CACHED, Rbac
-from mooring.authz.rbac.bootstrappolicy.builders import (
+from mooring.authz.rbac.rules import (
+    CompiledRule,
     binding,
     cluster_binding,
     cluster_role,
-    group,
+    compile_rules,
+    path_rule,
     role,
+    rule,
     service_account,
-    user,
 )
-from mooring.authz.rbac.rules import CompiledRule, compile_rules, path_rule, rule
 from mooring.errors import NotFoundError
 from mooring.identity import UserInfo
-from tests.support.rbac import rbac_views
+from tests.support.rbac import group, rbac_views, user
 from tests.support.work import peak, work
 
 JANE = UserInfo("jane", groups=("dev", "system:authenticated"))

@@ -11,8 +11,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.rbac.authorizer import Rbac
-from mooring.authz.rbac.bootstrappolicy.builders import cluster_binding, cluster_role, user
-from mooring.authz.rbac.rules import path_rule, rule
+from mooring.authz.rbac.rules import cluster_binding, cluster_role, path_rule, rule
 from mooring.authz.review import (
     ignored_selectors,
     rules_review,
@@ -21,7 +20,7 @@ from mooring.authz.review import (
     with_status,
 )
 from mooring.identity import UserInfo
-from tests.support.rbac import rbac_views
+from tests.support.rbac import rbac_views, user
 
 PODS = {"verb": "get", "resource": "pods", "namespace": "ns"}
 JANE = UserInfo("jane")

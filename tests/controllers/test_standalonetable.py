@@ -6,7 +6,7 @@ import pytest
 
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.bootstrappolicy.componentroles import COMPONENT_CLUSTER_ROLES, COMPONENT_ROLES
+from mooring.authz.rbac.bootstrappolicy import default_policy
 from mooring.controllers.scope import EVERYTHING, Scope
 from mooring.controllers.standalonetable import (
     CHECK_WRITES,
@@ -88,7 +88,7 @@ def test_kinds_that_are_followed_in_part_are_kinds(name: str) -> None:
 @pytest.mark.parametrize(("name", "role"), UPSTREAM.items())
 def test_the_rights_are_no_more_than_those_of_the_same_controller_of_kubernetes(name: str, role: str) -> None:
     """Apart from objects of Mooring's own kinds, and from what the issuance checks write, which Kubernetes has not."""
-    granted = [one for one in (*COMPONENT_CLUSTER_ROLES, *COMPONENT_ROLES) if one["metadata"]["name"] == role]
+    granted = [one for one in default_policy() if (one["metadata"]["name"], "rules" in one) == (role, True)]
     for permission in STANDALONE[name].writes:
         if permission.rule["apiGroups"] == ["mooring.dev"]:
             continue

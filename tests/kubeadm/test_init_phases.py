@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from mooring.api.kinds import KINDS
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
+from mooring.authz.rbac.bootstrappolicy import kubeadm_policy
 from mooring.clock import SystemClock, rfc3339
 from tests.kubeadm.peers import Peer, create_or_update, encoded
 from tests.support.typedclient import Client, RefusedError, poll

@@ -16,9 +16,7 @@ import yaml
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import DeleteOptions
-from mooring.authz.rbac.bootstrappolicy.k3s import k3s_policy
-from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
-from mooring.authz.rbac.bootstrappolicy.policy import default_policy
+from mooring.authz.rbac.bootstrappolicy import default_policy, k3s_policy, kubeadm_policy
 from mooring.errors import InternalServerError, NotFoundError, StorageError
 from mooring.identity import API_SERVER_USER
 from mooring.pki.rootca import RootCa

@@ -31,7 +31,7 @@ from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.node.graph import NodeGraph, Target
 from mooring.authz.node.identifier import node_name
-from mooring.authz.rbac.bootstrappolicy.noderules import NODE_RULES
+from mooring.authz.rbac.bootstrappolicy import node_rules
 from mooring.authz.rbac.rules import compile_rules
 from mooring.errors import BadRequestError
 from mooring.identity import UserInfo
@@ -48,7 +48,6 @@ _POD_WRITES = frozenset(
 _NODE_FIELD = "spec.nodeName"
 _COLLECTION_VERBS = frozenset({"list", "watch", "deletecollection"})
 _OBJECT_VERBS = frozenset({"get", "update", "patch", "delete"})
-_STATIC_RULES = compile_rules(NODE_RULES)
 _ALLOW = Decision(Ruling.ALLOW)
 _NOT_A_NODE = Decision(Ruling.NO_OPINION)
 _EMPTY = FixedView()
@@ -61,6 +60,7 @@ class NodeAuthorizer:
 
     def __init__(self) -> None:
         self._graph = NodeGraph()
+        self._rules = compile_rules(node_rules())
         self._last: tuple[UserInfo | None, str | None] = (None, None)
         """Last user and its node, for the same reason as in `mooring.authz.privilegedgroup`."""
 
@@ -82,7 +82,7 @@ class NodeAuthorizer:
         authorize = _AUTHORIZE.get((attributes.group, attributes.resource))
         if authorize is not None:
             return authorize(node, attributes, lambda: self._decide_by_graph(node, attributes, views))
-        if any(rule.allows(attributes) for rule in _STATIC_RULES):
+        if any(rule.allows(attributes) for rule in self._rules):
             return _ALLOW
         return _no_opinion("")
 

@@ -19,12 +19,11 @@ from mooring.api.view import NamespacedName, Views
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Decision, Ruling
 from mooring.authz.rbac.index import Bindings, Grant, Roles
-from mooring.authz.rbac.rules import CompiledRule
+from mooring.authz.rbac.rules import API_GROUP, CompiledRule
 from mooring.bounded import Bounded
 from mooring.errors import NotFoundError
 from mooring.identity import UserInfo
 
-API_GROUP = "rbac.authorization.k8s.io"
 MAX_CACHED = (
     4096  # (user, groups, namespace) triples in the cache: as many as a busy cluster has active users; a few MiB
 )

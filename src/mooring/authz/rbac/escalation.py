@@ -23,9 +23,9 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 from mooring.authz.decision import Authorize
-from mooring.authz.rbac.authorizer import API_GROUP, Rbac
+from mooring.authz.rbac.authorizer import Rbac
 from mooring.authz.rbac.index import role_of_binding
-from mooring.authz.rbac.rules import ALL, CompiledRule, compile_rules, path_rule, rule
+from mooring.authz.rbac.rules import ALL, API_GROUP, CompiledRule, compile_rules, path_rule, rule
 from mooring.errors import ForbiddenError
 from mooring.identity import MASTERS, UserInfo
 

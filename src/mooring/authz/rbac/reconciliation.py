@@ -15,9 +15,10 @@ from collections.abc import Sequence
 
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.bootstrappolicy.builders import AUTOUPDATE
 from mooring.authz.rbac.escalation import covers
 from mooring.authz.rbac.rules import compile_rule, compile_rules
+
+AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
 
 def reconcile(existing: Obj | None, wanted: Obj) -> Obj | None:

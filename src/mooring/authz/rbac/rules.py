@@ -1,4 +1,4 @@
-"""RBAC rules: PolicyRules compiled so that matching a request costs well under a microsecond.
+"""RBAC rules: PolicyRules compiled so that matching a request costs well under a microsecond; builders of rules, roles, bindings.
 
 Rules kept here (docs/protocol/rbac.md#evaluation):
 1. A verb and an API group match exactly or by `*`.
@@ -16,6 +16,7 @@ from msgspec import Struct
 from mooring.apimachinery.schema import Obj
 from mooring.authz.attributes import Attributes
 
+API_GROUP = "rbac.authorization.k8s.io"
 ALL = "*"
 
 
@@ -96,3 +97,37 @@ def rule(verbs: str, group: str, resources: str, names: str = "") -> Obj:
 def path_rule(verbs: str, paths: str) -> Obj:
     """Build a PolicyRule on URL paths from comma-separated verbs and paths."""
     return {"verbs": verbs.split(","), "nonResourceURLs": paths.split(",")}
+
+
+def service_account(namespace: str, name: str) -> Obj:
+    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+
+
+def cluster_role(name: str, *rules: Obj) -> Obj:
+    return _rbac_object("ClusterRole", name, rules=list(rules))
+
+
+def role(namespace: str, name: str, *rules: Obj) -> Obj:
+    return _rbac_object("Role", name, namespace, rules=list(rules))
+
+
+def cluster_binding(name: str, role_name: str, *subjects: Obj) -> Obj:
+    """Return a ClusterRoleBinding to a ClusterRole."""
+    return _rbac_object(
+        "ClusterRoleBinding", name, subjects=list(subjects), roleRef=_role_ref("ClusterRole", role_name)
+    )
+
+
+def binding(namespace: str, name: str, role_name: str, *subjects: Obj) -> Obj:
+    """Return a RoleBinding to a Role of its namespace."""
+    return _rbac_object("RoleBinding", name, namespace, subjects=list(subjects), roleRef=_role_ref("Role", role_name))
+
+
+def _role_ref(kind: str, name: str) -> Obj:
+    return {"apiGroup": API_GROUP, "kind": kind, "name": name}
+
+
+def _rbac_object(kind: str, name: str, namespace: str = "", **parts: object) -> Obj:
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    present = {key: value for key, value in parts.items() if value}  # empty lists are left out
+    return {"kind": kind, "apiVersion": API_GROUP + "/v1", "metadata": metadata, **present}

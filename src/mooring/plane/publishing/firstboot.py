@@ -22,9 +22,7 @@ from mooring.api.kind import Change, Kind
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.bootstrappolicy.k3s import k3s_policy
-from mooring.authz.rbac.bootstrappolicy.kubeadm import kubeadm_policy
-from mooring.authz.rbac.bootstrappolicy.policy import default_policy
+from mooring.authz.rbac.bootstrappolicy import default_policy, k3s_policy, kubeadm_policy
 from mooring.authz.rbac.reconciliation import reconcile
 from mooring.clock import Clock
 from mooring.errors import AlreadyExistsError, ApiError, ConflictError, MooringError, NotFoundError
