@@ -8,6 +8,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 from typing import Any
 
+import pytest
 import yaml
 
 from mooring.apimachinery.schema import Obj
@@ -45,3 +46,18 @@ def test_a_joiner_finds_the_kubelet_s_configuration_where_kubeadm_keeps_it() -> 
     assert configuration["authorization"]["mode"] == "Webhook"
     assert configuration["clusterDNS"] == ["10.96.0.10"]
     assert "serverTLSBootstrap" not in configuration
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "services", "line"),
+    [
+        ("192.0.2.1:6443", "10.96.0.0/12", "- '10.96.0.10'"),
+        ("[fd00::1]:6443", "fd00:10:96::/108", "- fd00:10:96::a"),
+        ("1:2", "1:2:3:4:5:6:7:0/112", "- '1:2:3:4:5:6:7:a'"),
+    ],
+)
+def test_values_stay_texts_whatever_yaml_takes_them_for(endpoint: str, services: str, line: str) -> None:
+    config_map = kubeadmconfig.kubeadm_config(endpoint, "v1.37.1", ip_network(services))
+    configuration = yaml.safe_load(config_map["data"]["ClusterConfiguration"])
+    assert (configuration["controlPlaneEndpoint"], configuration["networking"]["serviceSubnet"]) == (endpoint, services)
+    assert line in kubeadmconfig.kubelet_config(ip_network(services))["data"]["kubelet"].splitlines()

@@ -314,8 +314,8 @@ class _Pieces(list[bytes]):
         self.append(piece)
 
 
-def encode_yaml(obj: Obj, *, ascii_only: bool = False) -> bytes:
-    """Return the object as block-style YAML with sorted keys. `ascii_only` escapes all other characters."""
+def encode_yaml(obj: Obj | str, *, ascii_only: bool = False) -> bytes:
+    """Return an object or a text as block-style YAML with sorted keys. `ascii_only` escapes all other characters."""
     pieces = _Pieces()
     yaml.dump(
         obj,
