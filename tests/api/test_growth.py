@@ -54,7 +54,6 @@ def rules(kind: Kind, new: Obj, old: Obj) -> list[Callable[[], object]]:
         asked += [
             partial(policy.prepare_for_update, new, old, CHANGE),
             partial(policy.validate_update, new, old),
-            partial(policy.warnings, new, old),
         ]
     return asked + [partial(column.cell, new, CHANGE.now) for column in kind.resource.columns]
 

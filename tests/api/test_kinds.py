@@ -464,11 +464,6 @@ def test_patch_keys_are_those_of_kubernetes() -> None:
     assert {name: keys for name, keys in merged.items() if keys} == PATCH_KEYS
 
 
-def test_a_status_without_rules_about_warnings_gives_none() -> None:
-    status = (BY_PLURAL["nodes"].subresources or {})["status"]
-    assert status.warnings({}, {}) == []
-
-
 def test_the_creators_of_objects_that_machines_write_are_not_recorded() -> None:
     # docs/adr/0013
     untracked = {kind.resource.plural for kind in KINDS if kind.stored and not kind.tracks_creator({})}

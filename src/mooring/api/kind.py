@@ -86,10 +86,6 @@ def _no_errors_at(new: Obj, old: Obj, now: datetime) -> list[FieldError]:
     return []
 
 
-def _no_update_warnings(new: Obj, old: Obj) -> list[str]:
-    return []
-
-
 def _no_selectable_fields(obj: Obj) -> Mapping[str, str]:
     return {}
 
@@ -137,7 +133,6 @@ class SubresourceStrategy:
     validate_update: Callable[[Obj, Obj], list[FieldError]] = _no_update_errors
     validate_at: Callable[[Obj, Obj, datetime], list[FieldError]] = _no_errors_at
     """Validate what depends on the time of the write."""
-    warnings: Callable[[Obj, Obj], list[str]] = _no_update_warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""IP addresses, CIDRs and ports: validation and warnings for Pods, Nodes, Services and their endpoints.
+"""IP addresses, CIDRs and ports: validation for Pods, Nodes, Services and their endpoints, warnings for Nodes and endpoints.
 
 Rules kept here (Kubernetes API reference, core/v1 Endpoints, discovery.k8s.io/v1 EndpointSlice; wording as kube-apiserver's):
 * An address has a text form of RFC 4291 or RFC 5952, without a zone. An endpoint address is none that is local to each machine:

@@ -470,7 +470,8 @@ class RegistryWriter:
             if found:
                 raise InvalidError.of(kind.storage_kind.resource.group, kind.resource.kind, name, found)
             complete(new, kind.storage_kind.resource.schema)
-            change.warnings.extend((policy or kind).warnings(new, before))
+            if policy is None:
+                change.warnings.extend(kind.warnings(new, before))
             gone = deletion.is_finished(kind, new)
             if entries or sent or kept:
                 serversideapply.set_managed_fields(

@@ -13,7 +13,6 @@ from datetime import datetime
 
 from mooring.api.core.pod import validation
 from mooring.api.core.pod.defaults import default_spec
-from mooring.api.core.pod.warnings import template_warnings
 from mooring.api.kind import Kind
 from mooring.api.meta.objectmeta import label_errors
 from mooring.api.meta.printcolumns import NAME, NONE
@@ -81,5 +80,4 @@ KIND = Kind(
     default=_default,
     validate=_validate,
     has_generation=True,
-    warnings=template_warnings,
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.api.core.pod import defaults, podcertificatevolumes, statusstrategy, validation, warnings
+from mooring.api.core.pod import defaults, podcertificatevolumes, statusstrategy, validation
 from mooring.api.core.pod.printcolumns import COLUMNS, FINAL_PHASES
 from mooring.api.core.pod.qos import qos_class
 from mooring.api.kind import Change, Kind, SubresourceStrategy
@@ -102,7 +102,6 @@ KIND = Kind(
     validate=validation.validate,
     validate_create=podcertificatevolumes.source_errors,
     validate_update=validation.validate_update,
-    warnings=warnings.pod_warnings,
     selectable_fields=_selectable_fields,
     field_labels=(
         "spec.nodeName",
@@ -117,9 +116,7 @@ KIND = Kind(
     ),
     subresources={
         "status": SubresourceStrategy(
-            prepare_for_update=_prepare_status,
-            validate_update=statusstrategy.validate_update,
-            warnings=warnings.status_warnings,
+            prepare_for_update=_prepare_status, validate_update=statusstrategy.validate_update
         )
     },
     has_generation=True,

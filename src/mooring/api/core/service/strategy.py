@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mooring.api.core.service import validation, warnings
+from mooring.api.core.service import validation
 from mooring.api.core.service.allocation import claims
 from mooring.api.core.service.printcolumns import COLUMNS
 from mooring.api.core.service.spec import (
@@ -172,14 +172,11 @@ KIND = Kind(
     prepare_for_update=_prepare_for_update,
     validate=validation.validate,
     validate_update=validation.validate_update,
-    warnings=warnings.service_warnings,
     selectable_fields=_selectable_fields,
     field_labels=("spec.clusterIP", "spec.type"),
     subresources={
         "status": SubresourceStrategy(
-            prepare_for_update=_prepare_status,
-            validate_update=validation.validate_status_update,
-            warnings=warnings.status_warnings,
+            prepare_for_update=_prepare_status, validate_update=validation.validate_status_update
         )
     },
     allow_create_on_update=True,
