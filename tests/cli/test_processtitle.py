@@ -13,12 +13,12 @@ import pytest
 from mooring.cli.main import program
 from mooring.cli.processtitle import SECRET_OPTIONS, without_secrets
 from mooring.plane.configuration import SUBJECTS
-from mooring.trust.k3s.agentfile import OF_SERVER, SECRET_KEYS, refused_flag
+from mooring.trust.k3s.agentfile import k3s_keys, refused_flag
 from tests.support.ports import free_port
 
 HIDDEN = "(redacted)"
 TOKEN = "abcdef.0123456789abcdeg"
-OF_K3S = frozenset(f"--{key}" for key in SECRET_KEYS if refused_flag(f"--{key}") and key not in OF_SERVER)
+OF_K3S = frozenset(f"--{key}" for key in k3s_keys().secret - k3s_keys().server if refused_flag(f"--{key}"))
 """Flags of k3s agent that the agent refuses, and that others could read until it has ended."""
 WORDS = ("token", "password", "secret", "credential", "certificate_key")
 """Parts of names of options that may take a secret."""

@@ -14,12 +14,8 @@ from mooring.cli.join.agent import agent
 from mooring.cli.join.flags import SETTINGS
 from mooring.errors import ConfigError
 from mooring.trust.k3s.agentfile import (
-    OF_LOG,
-    OF_RUNTIME,
-    OF_SERVER,
-    OTHERS_OF_AGENT,
-    SECRET_KEYS,
     ignored_keys,
+    k3s_keys,
     read_agent_file,
     refused_flag,
 )
@@ -197,9 +193,10 @@ def test_a_flag_that_is_not_taken(flag: str, said: str) -> None:
 
 def test_the_tables_are_apart_and_every_flag_of_the_command_is_a_key() -> None:
     taken = frozenset(one.name for one in SETTINGS)
-    tables = (taken, OF_RUNTIME, OF_LOG, OTHERS_OF_AGENT, OF_SERVER)
+    keys = k3s_keys()
+    tables = (taken, keys.runtime, keys.log, keys.program, keys.server)
     assert sum(map(len, tables)) == len(frozenset().union(*tables))
-    assert frozenset().union(*tables) >= SECRET_KEYS
+    assert frozenset().union(*tables) >= keys.secret
     options = {name for parameter in agent.params for name in parameter.opts}
     own = {"--config", "-c", "--verbose", "-v"}
     shorts = {f"-{one.short}" for one in SETTINGS if one.short}

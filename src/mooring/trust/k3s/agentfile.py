@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
+from pkgutil import get_data
 from typing import Any
 
 from mooring.apimachinery.codec.yaml import YamlDocument, YamlError, read_yaml
@@ -24,145 +26,32 @@ from mooring.settings.valuetypes import COMMA_SEPARATED, LINES, OPTIONAL_PORT, P
 _REPEATABLE = (TEXTS, LINES, COMMA_SEPARATED)
 _ONE_VALUE = "the flag has one value, and a plus appends to lists: leave it out"
 
-OF_RUNTIME = frozenset(
-    {
-        "airgap-extra-registry",
-        "bind-address",
-        "container-runtime-endpoint",
-        "default-runtime",
-        "disable-default-registry-endpoint",
-        "disable-selinux",
-        "docker",
-        "enable-pprof",
-        "flannel-cni-conf",
-        "flannel-conf",
-        "flannel-iface",
-        "image-credential-provider-bin-dir",
-        "image-credential-provider-config",
-        "image-service-endpoint",
-        "kube-proxy-arg",
-        "kubelet-arg",
-        "no-flannel",
-        "nonroot-devices",
-        "pause-image",
-        "prefer-bundled-bin",
-        "private-registry",
-        "protect-kernel-defaults",
-        "resolv-conf",
-        "rootless",
-        "selinux",
-        "snapshotter",
-        "vpn-auth",
-        "vpn-auth-file",
-    }
-)
-"""Flags of `k3s agent` about kubelet, kube-proxy, the container runtime, images and the network of Pods."""
-OF_LOG = frozenset({"alsologtostderr", "debug", "l", "log", "v", "vmodule"})
-"""Flags of `k3s agent` about its log."""
-OTHERS_OF_AGENT = frozenset({"c", "cluster-secret", "config"})
-"""Flags of `k3s agent` that mean nothing in a file, and the one that `token` has replaced."""
-OF_SERVER = frozenset(
-    {
-        "advertise-address",
-        "advertise-port",
-        "agent-token",
-        "agent-token-file",
-        "apiserver-bind-address",
-        "apiserver-port",
-        "cluster-cidr",
-        "cluster-dns",
-        "cluster-domain",
-        "cluster-init",
-        "cluster-reset",
-        "cluster-reset-restore-path",
-        "datastore-cafile",
-        "datastore-certfile",
-        "datastore-endpoint",
-        "datastore-keyfile",
-        "default-local-storage-path",
-        "disable",
-        "disable-agent",
-        "disable-apiserver",
-        "disable-cloud-controller",
-        "disable-controller-manager",
-        "disable-etcd",
-        "disable-helm-controller",
-        "disable-kube-proxy",
-        "disable-network-policy",
-        "disable-scheduler",
-        "egress-selector-mode",
-        "embedded-registry",
-        "etcd-arg",
-        "etcd-disable-snapshots",
-        "etcd-expose-metrics",
-        "etcd-s3",
-        "etcd-s3-access-key",
-        "etcd-s3-bucket",
-        "etcd-s3-bucket-lookup-type",
-        "etcd-s3-config-secret",
-        "etcd-s3-endpoint",
-        "etcd-s3-endpoint-ca",
-        "etcd-s3-folder",
-        "etcd-s3-insecure",
-        "etcd-s3-proxy",
-        "etcd-s3-region",
-        "etcd-s3-retention",
-        "etcd-s3-secret-key",
-        "etcd-s3-session-token",
-        "etcd-s3-skip-ssl-verify",
-        "etcd-s3-timeout",
-        "etcd-snapshot-compress",
-        "etcd-snapshot-dir",
-        "etcd-snapshot-name",
-        "etcd-snapshot-reconcile-interval",
-        "etcd-snapshot-retention",
-        "etcd-snapshot-schedule-cron",
-        "flannel-backend",
-        "flannel-external-ip",
-        "flannel-ipv6-masq",
-        "helm-controller-arg",
-        "helm-job-image",
-        "https-listen-port",
-        "kine-tls",
-        "kube-apiserver-arg",
-        "kube-cloud-controller-arg",
-        "kube-cloud-controller-manager-arg",
-        "kube-controller-arg",
-        "kube-controller-manager-arg",
-        "kube-scheduler-arg",
-        "multus",
-        "secrets-encryption",
-        "secrets-encryption-provider",
-        "service-cidr",
-        "service-node-port-range",
-        "servicelb-namespace",
-        "supervisor-metrics",
-        "supervisor-port",
-        "system-default-registry",
-        "tls-san",
-        "tls-san-security",
-        "write-kubeconfig",
-        "write-kubeconfig-group",
-        "write-kubeconfig-mode",
-    }
-)
-"""Flags of `k3s server` alone. k3s skips them in the file of an agent, so that one file may serve both."""
-SECRET_KEYS = frozenset(
-    {
-        "agent-token",
-        "cluster-secret",
-        "datastore-endpoint",
-        "etcd-s3-access-key",
-        "etcd-s3-secret-key",
-        "etcd-s3-session-token",
-        "token",
-        "vpn-auth",
-    }
-)
-"""Keys whose value is a secret, or may hold one."""
-_IGNORED = OF_RUNTIME | OF_LOG | OTHERS_OF_AGENT | OF_SERVER
 _MAX_SHOWN = 60
 """Characters of an unknown key in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class K3sKeys:
+    """Keys of k3s by what they are about: the tables of agentfilekeys.yaml."""
+
+    runtime: frozenset[str]
+    log: frozenset[str]
+    program: frozenset[str]
+    server: frozenset[str]
+    secret: frozenset[str]
+
+    @property
+    def ignored(self) -> frozenset[str]:
+        """Keys that a file may have, and whose value is not read."""
+        return self.runtime | self.log | self.program | self.server
+
+
+@cache
+def k3s_keys() -> K3sKeys:
+    """Return the tables, read when a file or a flag is judged."""
+    text = get_data(__name__, "agentfilekeys.yaml")
+    assert text is not None, "the loader of this package reads no data"
+    return K3sKeys(**{name: frozenset(keys) for name, keys in read_yaml(text).value.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +83,8 @@ def read_agent_file(parts: Iterable[tuple[str, bytes]], settings: Sequence[Setti
     """Return the flags in parts of a configuration, each a path and a text, in order. Raises ConfigError."""
     kinds = {one.name: one.value_type for one in settings}
     short_forms = {one.short: one.name for one in settings if one.short}
-    secret_keys = SECRET_KEYS.union(one.name for one in settings if one.secret)
+    secret_keys = k3s_keys().secret.union(one.name for one in settings if one.secret)
+    not_read = k3s_keys().ignored
     merged: dict[str, _Given] = {}
     ignored: dict[str, None] = {}
     secrets: dict[str, str] = {}
@@ -205,7 +95,7 @@ def read_agent_file(parts: Iterable[tuple[str, bytes]], settings: Sequence[Setti
         lines: dict[str, int] = {}
         for key, line in document.top_level_keys:
             name = short_forms.get(key, key)
-            if key in lines and name.removesuffix("+") not in _IGNORED:
+            if key in lines and name.removesuffix("+") not in not_read:
                 twice = f"it is there twice, first in line {lines[key]}"
                 problems.append(f"{path}: line {line}: {quoted(key[:_MAX_SHOWN])}: {twice}")
             lines.setdefault(key, line)
@@ -227,7 +117,7 @@ def read_agent_file(parts: Iterable[tuple[str, bytes]], settings: Sequence[Setti
                     problems.append(f"{place}: {quoted(key)}: {_ONE_VALUE}")
                 elif _listed(value):
                     merged[name] = _Given(value, place, key)
-            elif name in _IGNORED:
+            elif name in not_read:
                 ignored[name] = None
             else:
                 problems.append(f"{place}: {quoted(key[:_MAX_SHOWN])}: {_unknown(name, kinds)}")
@@ -250,24 +140,25 @@ def read_agent_file(parts: Iterable[tuple[str, bytes]], settings: Sequence[Setti
 
 def refused_flag(flag: str) -> str:
     """Return why a flag of the command line, with its dashes, is not taken; "" for one that k3s does not know."""
-    name = flag.lstrip("-")
-    if name in OF_RUNTIME:
+    name, keys = flag.lstrip("-"), k3s_keys()
+    if name in keys.runtime:
         return f"{flag} belongs to k3s's runtime, and Mooring's agent runs none: leave it out"
-    if name in OF_LOG:
+    if name in keys.log:
         return f"{flag} belongs to k3s's log: leave it out; -v and -vv make Mooring's agent log more"
     if name == "cluster-secret":
         return f"{flag} has been replaced by --token"
-    if name in OF_SERVER:
+    if name in keys.server:
         return f"{flag} belongs to k3s server and not to an agent: leave it out"
     return ""
 
 
 def ignored_keys(keys: Sequence[str]) -> str:
     """Return the sentence about keys that were ignored; "" without one."""
+    known = k3s_keys()
     groups = (
-        ("Mooring's agent runs no kubelet, container runtime or network", OF_RUNTIME),
-        ("flags of k3s server", OF_SERVER),
-        ("flags of k3s's log and program", OF_LOG | OTHERS_OF_AGENT),
+        ("Mooring's agent runs no kubelet, container runtime or network", known.runtime),
+        ("flags of k3s server", known.server),
+        ("flags of k3s's log and program", known.log | known.program),
     )
     found = [(reason, [key for key in keys if key in group]) for reason, group in groups]
     texts = [f"{', '.join(names)} ({reason})" for reason, names in found if names]
@@ -315,5 +206,5 @@ def _typed(kind: ValueType[Any], value: Any) -> Any:
 
 def _unknown(name: str, known: Iterable[str]) -> str:
     plain = name.lstrip("-").replace("_", "-").lower()
-    near = get_close_matches(plain, [*known, *sorted(_IGNORED)], n=1)
+    near = get_close_matches(plain, [*known, *sorted(k3s_keys().ignored)], n=1)
     return f'unknown key, did you mean "{near[0]}"?' if near else "unknown key"
