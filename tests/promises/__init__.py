@@ -1,4 +1,1 @@
-"""What Mooring promises, for each way in and each moment, with the test that proves it.
-
-`columns.py` declares the columns, `rows.py` collects the rows, and each other module holds the rows of one gate.
-"""
+"""Promises of Mooring to its users, with the tests that hold them: one TOML file for each gate, read by `table.py`."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.promises.test_table import PROMISES, ROOT, exists
+from tests.promises.table import ROOT, exists
+from tests.promises.test_table import PROMISES
 
 FOLDER = ROOT / "docs/threats"
 PAGES = sorted(page for page in FOLDER.glob("*.md") if page.name != "index.md")
