@@ -207,7 +207,6 @@ def test_subresources_are_those_of_kubernetes() -> None:
         "namespaces/status": "get patch update",
         "nodes/status": "get patch update",
         "podcertificaterequests/status": "get patch update",
-        "poddisruptionbudgets/status": "get patch update",
         "pods/status": "get patch update",
         "serviceaccounts/token": "create",
         "services/status": "get patch update",
@@ -226,7 +225,6 @@ def test_create_on_update_and_unconditional_update_are_those_of_kubernetes() -> 
         "podcertificaterequests",
         "leases",
         "csinodes",
-        "poddisruptionbudgets",
     }
     assert {plural for plural, kind in BY_PLURAL.items() if kind.allow_create_on_update} == {
         "leases", "endpoints", "events", "services", "roles", "clusterroles", "rolebindings", "clusterrolebindings",
@@ -240,8 +238,9 @@ def test_the_response_to_a_delete_is_that_of_kubernetes() -> None:
 
 
 READ_ONLY_PLURALS = {
-    "cronjobs", "csidrivers", "customresourcedefinitions", "daemonsets", "deployments", "ingresses", "jobs",
-    "persistentvolumeclaims", "persistentvolumes", "replicasets", "replicationcontrollers", "runtimeclasses", "statefulsets",
+    "cronjobs", "csidrivers", "customresourcedefinitions", "daemonsets", "deployments", "ingresses", "jobs", "networkpolicies",
+    "persistentvolumeclaims", "persistentvolumes", "poddisruptionbudgets", "replicasets", "replicationcontrollers",
+    "runtimeclasses", "statefulsets",
 }  # fmt: skip
 
 
@@ -252,12 +251,10 @@ def test_namespaces_and_read_only_kinds_have_no_deletecollection() -> None:
 
 def test_read_only_kinds() -> None:
     read_only = {r.plural for r in RESOURCES if set(r.verbs) <= {"get", "list", "watch"}}
-    assert read_only == READ_ONLY_PLURALS, "docs/adr/0015"
+    assert read_only == READ_ONLY_PLURALS, "docs/adr/0015, docs/adr/0090"
 
 
 COLUMNS = {
-    "networkpolicies": "Name Pod-Selector Age",
-    "poddisruptionbudgets": "Name Min·Available Max·Unavailable Allowed·Disruptions Age",
     "secrets": "Name Type Data Age",
     "configmaps": "Name Data Age",
     "serviceaccounts": "Name Age",
@@ -278,7 +275,9 @@ COLUMNS = {
     "csinodes": "Name Drivers Age",
     "customresourcedefinitions": "Name Created·At",
     **dict.fromkeys(("csidrivers", "runtimeclasses", "replicationcontrollers", "replicasets"), "Name Age"),
-    **dict.fromkeys(("daemonsets", "deployments", "statefulsets"), "Name Age"),
+    **dict.fromkeys(
+        ("daemonsets", "deployments", "statefulsets", "networkpolicies", "poddisruptionbudgets"), "Name Age"
+    ),
     "events": "Last·Seen Type Reason Object Message | Subobject Source First·Seen Count Name",
 }
 

@@ -31,16 +31,6 @@ metadata: {name: tenant}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tenant}
 subjects: [{kind: ServiceAccount, name: tenant}]
 ---
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: tenant}
-spec: {podSelector: {}, policyTypes: [Ingress]}
----
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata: {name: tenant}
-spec: {minAvailable: 1, selector: {matchLabels: {app: tenant}}}
----
 apiVersion: v1
 kind: Service
 metadata: {name: tenant}

@@ -34,13 +34,13 @@ FLAGS = (
 )
 RESOURCES = (
     "namespaces,configmaps,secrets,serviceaccounts,nodes,pods,podtemplates,services,endpoints,events,endpointslices,leases,roles,"
-    "rolebindings,clusterroles,clusterrolebindings,certificatesigningrequests,csinodes,networkpolicies,"
-    "poddisruptionbudgets,clustertrustbundles.v1beta1.certificates.k8s.io,podcertificaterequests.v1beta1.certificates.k8s.io"
+    "rolebindings,clusterroles,clusterrolebindings,certificatesigningrequests,csinodes,"
+    "clustertrustbundles.v1beta1.certificates.k8s.io,podcertificaterequests.v1beta1.certificates.k8s.io"
 )
 """kube-apiserver 1.36 does not have version v1 of the last two, which kubectl prefers."""
 FOREIGN_RESOURCES = (
     "replicationcontrollers,persistentvolumes,persistentvolumeclaims,deployments,replicasets,daemonsets,statefulsets,jobs,cronjobs,"
-    "ingresses,runtimeclasses,csidrivers,customresourcedefinitions"
+    "ingresses,networkpolicies,poddisruptionbudgets,runtimeclasses,csidrivers,customresourcedefinitions"
 )
 Place = tuple[str, str, str]
 """Kind, namespace and name."""

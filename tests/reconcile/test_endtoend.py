@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from mooring.api.certificates.conditions import APPROVED
-from mooring.api.kinds import BY_PLURAL
+from mooring.api.kind import Kind
+from mooring.api.kinds import BY_PLURAL, READ_ONLY
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.identity import BOOTSTRAPPERS, UserInfo
@@ -195,6 +197,23 @@ async def test_a_deleted_namespace_is_removed_with_its_content(room: Room) -> No
             assert await room.names(plural, "going") == []
         await room.create("namespaces", {"metadata": {"name": "going"}})
         await until(lambda: exists(room, "serviceaccounts", "default", "going"), "its name can be used again")
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in READ_ONLY if kind.resource.namespaced], ids=lambda kind: kind.storage
+)
+@in_room
+async def test_stored_objects_of_a_kind_that_is_only_read_go_with_their_namespace(room: Room, kind: Kind) -> None:
+    plural, resource = kind.resource.plural, kind.resource
+    async with running(room, controllers("namespace-controller")):
+        await room.create("namespaces", {"metadata": {"name": "going"}})
+        stored: Obj = {"apiVersion": resource.api_version, "kind": resource.kind}
+        stored |= {"metadata": {"name": "x", "namespace": "going", "uid": "u"}}
+        await room.storage.create(kind.key("going", "x"), json.dumps(stored).encode())
+        await until(lambda: exists(room, plural, "x", "going"))
+        await room.delete("namespaces", "going")
+        await until(lambda: not exists(room, "namespaces", "going"))
+        assert await room.names(plural, "going") == []
 
 
 @in_room

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mooring.api.kind import Kind
-from mooring.api.kinds import READ_ONLY
+from mooring.api.kinds import BY_PLURAL, READ_ONLY
 from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
 from mooring.apimachinery.metav1 import list_of
@@ -147,6 +147,32 @@ async def test_one_that_another_server_stored_stays_as_it_is(server: Server, kin
         reply = await write(server, kind, method, name, content_type)
         assert (reply.status, reply.obj["reason"], reply.message, reply.obj["details"]) == refusal(kind, verb)
     assert (await server.get(place(kind, "foo"))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("plural", "spec"),
+    [
+        ("networkpolicies", {"podSelector": {"matchLabels": {"a": "b"}}, "ingress": [{}], "policyTypes": ["Ingress"]}),
+        ("poddisruptionbudgets", {"minAvailable": "50%", "selector": {"matchLabels": {"a": "b"}}}),
+    ],
+)
+@in_server
+async def test_one_that_an_earlier_version_stored_can_be_read_in_every_form(
+    server: Server, plural: str, spec: Obj
+) -> None:
+    """An agent of k3s reads policies as protobuf (docs/adr/0090)."""
+    kind = BY_PLURAL[plural]
+    resource = kind.resource
+    obj: Obj = {"apiVersion": resource.api_version, "kind": resource.kind}
+    obj |= {"metadata": {"name": "foo", "namespace": "default", "uid": "u", "generation": 1}, "spec": spec}
+    await server.storage.create(kind.key("default", "foo"), json.dumps(obj).encode())
+    await settle()
+    assert (await server.get(place(kind, "foo"))).obj["spec"] == spec
+    table = await server.get(place(kind), headers=[("Accept", f"application/json;as=Table{IN_META}")])
+    assert [row["cells"][0] for row in table.obj["rows"]] == ["foo"]
+    binary = await server.get(place(kind), headers=[("Accept", PROTOBUF)])
+    (item,) = decode_message(decode_envelope(binary.body)[2], list_of(resource.schema))["items"]
+    assert item["spec"] == spec
 
 
 @pytest.mark.parametrize(

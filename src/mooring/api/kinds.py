@@ -34,8 +34,6 @@ from mooring.api.mooring import (
     lineagerecord,
     nodeidentity,
 )
-from mooring.api.networking import networkpolicy
-from mooring.api.policy import poddisruptionbudget
 from mooring.api.rbac import clusterrole, clusterrolebinding, role, rolebinding
 from mooring.api.storage import csinode
 from mooring.apimachinery.resource import Resource
@@ -66,8 +64,6 @@ _ROWS: tuple[Kind, ...] = (
     lease.KIND,
     endpointslice.KIND,
     eventsgroup.KIND,
-    networkpolicy.KIND,
-    poddisruptionbudget.KIND,
     certificateauthorityrollover.KIND,
     lineagerecord.KIND,
     nodeidentity.KIND,

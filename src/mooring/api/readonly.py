@@ -11,8 +11,10 @@ forgive nothing else. Why the kinds are served:
 * Volumes, claims, Jobs, CronJobs and Ingresses: `kubectl apply --prune` processes a built-in list of kinds, and stops at the first
   that discovery does not name.
 * CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and log errors without end while that fails.
-Objects of these kinds were written to the same store by another server, and are served unchanged. Their schemas name what clients
-ask for, with free-form parts. `data/api` has all fields, to read what kube-apiserver stored as protobuf.
+* NetworkPolicies: an agent of k3s ends when it cannot list them. These and PodDisruptionBudgets were written by earlier versions
+  (docs/adr/0090).
+Objects of these kinds were written to the same store by another server or version, and are served unchanged. Their schemas name
+what clients ask for, with free-form parts. `data/api` has all fields, to read what kube-apiserver stored as protobuf.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from mooring.apimachinery.table import AGE
 READ_VERBS = ("get", "list", "watch")
 NO_WORKLOADS = "this server runs no workloads"
 _NO_STORAGE = "this server attaches no storage"
+_NO_TRAFFIC = "this server routes no traffic"
 
 METADATA = Field("metadata", 1, OBJECT_META, "Standard object metadata.")
 _SPEC = Field("spec", 2, Scalar.RAW, "What is wanted.")
@@ -39,13 +42,13 @@ def read_only_kind(
     group: str,
     *short_names: str,
     why: str,
-    stored_fields: Message | None,
     storage: str,
+    stored_fields: Message | None = None,
     namespaced: bool = True,
     categories: tuple[str, ...] = (),
     columns: tuple[Column, ...] = (NAME, AGE),
 ) -> Kind:
-    """Return a kind that is named like its schema. `why` it is only read. Without `stored_fields` it is stored as JSON only."""
+    """Return a kind that is named like its schema. `why` it is only read. `stored_fields`: see `Kind`."""
     name = schema.name.rpartition(".")[2]
     singular = name.lower()
     return Kind(
@@ -69,6 +72,8 @@ def read_only_kind(
 
 
 def _plural(singular: str) -> str:
+    if singular.endswith("y"):
+        return f"{singular[:-1]}ies"
     return f"{singular}es" if singular.endswith("s") else f"{singular}s"
 
 
@@ -131,8 +136,23 @@ ROWS: tuple[Kind, ...] = (
         "Ingress",
         "ing",
         "A way in from outside. This server routes no traffic.",
-        why="this server routes no traffic",
+        why=_NO_TRAFFIC,
         storage="ingress",
+    ),
+    # The next two have no free-form parts, which protobuf cannot show: a typed client, as in agents of k3s, may ask for it.
+    read_only_kind(
+        message("io.k8s.api.networking.v1.NetworkPolicy"),
+        "networking.k8s.io",
+        "netpol",
+        why=_NO_TRAFFIC,
+        storage="networkpolicies",
+    ),
+    read_only_kind(
+        message("io.k8s.api.policy.v1.PodDisruptionBudget"),
+        "policy",
+        "pdb",
+        why=NO_WORKLOADS,
+        storage="poddisruptionbudgets",
     ),
     _row(
         "node.k8s.io",

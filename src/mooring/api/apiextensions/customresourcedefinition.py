@@ -66,7 +66,6 @@ KIND = read_only_kind(
     "crd",
     "crds",
     why="this server has no custom kinds",
-    stored_fields=None,
     storage="apiextensions.k8s.io/customresourcedefinitions",
     namespaced=False,
     categories=("api-extensions",),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Address
 
 from mooring.apimachinery.names import dns1123_label_errors, qualified_name_errors
 from mooring.apimachinery.schema import Obj
@@ -51,34 +51,6 @@ def address_warnings(path: str, text: str) -> list[str]:
     if str(address) != text:
         return [f'{path}: IPv6 address "{text}" should be in RFC 5952 canonical format ("{address}")']
     return []
-
-
-def parse_range(text: str) -> IPv4Network | IPv6Network | None:
-    """Parse a range as Go's old parser did, which takes leading zeros for nothing; None when `text` is not valid."""
-    address, slash, bits = text.partition("/")
-    if not slash or "%" in text or not (bits.isascii() and bits.isdigit()):
-        return None
-    if "." in address:
-        address = re.sub(r"(^|[.:])0+(?=[0-9])", r"\1", address)
-    try:
-        return ipaddress.ip_network(f"{address}/{bits}", strict=False)
-    except ValueError:
-        return None
-
-
-def range_problem(text: str) -> str:
-    """Return the reason to refuse a new range; "" for one in its normal form."""
-    if parse_range(text) is None:
-        return NOT_A_RANGE
-    address, _, bits = text.partition("/")
-    parsed = parse_address(address)
-    if parsed is None or (bits != "0" and bits.startswith("0")):
-        return "must not have leading 0s in IP or prefix length"
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
-        return "must not have an IPv4-mapped IPv6 address"
-    if ipaddress.ip_interface(text).ip != ipaddress.ip_interface(text).network.network_address:
-        return "must not have bits set beyond the prefix length"
-    return ""
 
 
 def range_warnings(path: str, text: str) -> list[str]:

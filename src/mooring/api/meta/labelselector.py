@@ -1,13 +1,11 @@
-"""Validation and text of a label selector that an object has (LabelSelector of meta/v1)."""
+"""Validation of a label selector that an object has (LabelSelector of meta/v1)."""
 
 from __future__ import annotations
 
 from mooring.api.meta.objectmeta import label_errors
-from mooring.api.meta.printcolumns import NONE
 from mooring.apimachinery.names import label_value_errors, qualified_name_errors
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.selectors import label_selector_from_object
-from mooring.errors import BadRequestError, FieldError, forbidden, invalid, required
+from mooring.errors import FieldError, forbidden, invalid, required
 
 
 def label_selector_errors(selector: Obj, path: str) -> list[FieldError]:
@@ -36,11 +34,3 @@ def label_selector_errors(selector: Obj, path: str) -> list[FieldError]:
             for detail in label_value_errors(value)
         ]
     return errors
-
-
-def printed_selector(selector: Obj) -> str:
-    """Return the text of a selector for a table; `<none>` for an empty one."""
-    try:
-        return str(label_selector_from_object(selector)) or NONE
-    except BadRequestError:
-        return "<error>"

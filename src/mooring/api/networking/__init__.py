@@ -1,1 +1,0 @@
-"""networking.k8s.io/v1: NetworkPolicy."""

@@ -1,1 +1,0 @@
-"""policy/v1: PodDisruptionBudget."""
