@@ -11,7 +11,6 @@ STAMP  := $(VENV)/.ready
 # a variable of the environment is not meant by these, either
 DATA   := data
 ARGS   :=
-FILE   :=
 # the suite starts hundreds of interpreters, and without byte code each would compile Mooring again
 unexport PYTHONDONTWRITEBYTECODE
 # modules and settings of another Python, and settings with which pytest or pip does not run
@@ -22,7 +21,7 @@ ORDER := $(if $(filter-out 0 false,$(CI)),--randomly-seed=1,)
 # tracing takes a third longer, so that it is left to continuous integration and to `make coverage`
 GATE := $(if $(filter-out 0 false,$(CI)),--cov --cov-branch --cov-report= --pure-coverage,)
 
-.PHONY: help setup demo test test-all test-long faults test-changed steady replay coverage check bench up lock format clean
+.PHONY: help setup demo test test-all test-long faults test-changed steady coverage check bench up lock format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -65,11 +64,8 @@ test-long: setup ## run what takes longest, about 40 minutes: those seeds, and 2
 test-changed: setup ## run the tests of the rooms that the working tree touches
 	exec $(BIN)/python -m tests.changed $(ARGS)
 
-steady: setup ## find tests that wait for luck: three orders of live tests on a busy machine with a slow disk; about 45 minutes
+steady: setup ## find tests that wait for luck: every test in a new order, on a busy machine with a slow disk
 	exec $(BIN)/python -m tests.steady $(ARGS)
-
-replay: setup ## run again what a worker with a failed test ran: FILE=.replay/gw0.json
-	exec $(BIN)/python -m tests.replay $(if $(FILE),"$(FILE)")
 
 coverage: setup ## run the whole suite, and print the coverage of every room
 	exec $(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-branch --cov-report= --room-coverage
@@ -94,4 +90,4 @@ lock: setup ## renew requirements/*.lock for every Python; ARGS=--check lists wh
 	exec $(BIN)/python -m tests.locks $(ARGS)
 
 clean: ## remove the files that the targets made (not ./data)
-	rm -rf $(VENV) .venv-newest-pip .keystone .ansible .bench .replay .coverage .coverage.* .*_cache .hypothesis
+	rm -rf $(VENV) .venv-newest-pip .keystone .ansible .bench .coverage .coverage.* .*_cache .hypothesis

@@ -33,12 +33,8 @@ SESSION = frozenset(
     Path("tests", f"{name}.py")
     for name in (
         "conftest",
-        "budgets",
         "leftovers",
-        "longestfirst",
-        "orders",
         "purecoverage",
-        "replay",
         "report",
         "secondtries",
         "sharedrewriting",

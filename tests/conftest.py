@@ -27,10 +27,6 @@ pytest_plugins = [
     "tests.leftovers",
     "tests.secondtries",
     "tests.report",
-    "tests.replay",
-    "tests.longestfirst",
-    "tests.budgets",
-    "tests.orders",  # after longestfirst, which deals what this one repeats: pytest calls the last one first
 ]
 
 ROOT = Path(__file__).parent

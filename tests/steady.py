@@ -1,14 +1,12 @@
 """`python -m tests.steady`: find the tests that wait for luck (`make steady`).
 
 Contract:
-* The live tests run three times and the others once, each time in another order, beside two busy loops and with every fsync delayed
-  by 50 ms: by a preloaded library, which the system's compiler builds. Without a compiler the run says so, and goes on without.
-  `tests/orders.py` says which tests run how often.
+* Every test runs once, in an order that is new each time, beside two busy loops and with every fsync delayed by 50 ms: by a
+  preloaded library, which the system's compiler builds. Without a compiler the run says so, and goes on without.
 * What failed, what needed a second try and what left a descriptor open is printed at the end; any of it is exit code 1.
-* It takes about 45 minutes on two quiet cores. The time is printed, and never a failure.
-* `--ahead 400` runs every test once on a date 400 days ahead, by Debian's libfaketime, without those marked `client`: their
-  programs, such as kubectl, do not follow it. `--strange` runs every test once with another locale, time zone and home, and
-  proxies that do not exist.
+* The time is printed, and never a failure.
+* `--ahead 400` runs every test on a date 400 days ahead instead, by Debian's libfaketime, without those marked `client`: their
+  programs, such as kubectl, do not follow it.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ from tests.endings import ended_by_exceptions, finished
 from tests.report import Report, lines, read, total
 
 ROOT = Path(__file__).parents[1]
-ORDERS = 3
 LOOPS = 2
 WORKERS = 4 * (os.cpu_count() or 1)
 """Live tests wait for each other's processes and for the slow disk more than they compute."""
@@ -91,8 +88,7 @@ def run(name: str, folder: Path, variables: Mapping[str, str], arguments: list[s
     sys.stdout.flush()
     command = [
         sys.executable, "-m", "pytest", "-n", str(WORKERS), "--dist", "worksteal", f"--randomly-seed={seed}",
-        "--fail-on-leftovers", "--report", str(report), "-p", "no:tests.budgets",  # which are of a quiet core
-        *arguments,
+        "--fail-on-leftovers", "--report", str(report), *arguments,
     ]  # fmt: skip
     finished(subprocess.Popen(command, cwd=ROOT, env={**os.environ, **variables}))
     return read(report)
@@ -102,29 +98,9 @@ def unsteady(report: Report | None) -> bool:
     return report is None or bool(report.exit_code or report.failed or report.second_tries or report.left_open)
 
 
-def strange_machine(folder: Path) -> dict[str, str]:
-    """Return variables that no test may depend on."""
-    home = folder / "home"
-    home.mkdir()
-    proxies = {f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https", "all")}
-    return {
-        **proxies,
-        **{name.upper(): value for name, value in proxies.items()},
-        "HOME": str(home),
-        "XDG_CONFIG_HOME": str(home / "config"),
-        "KUBECONFIG": str(home / "none"),
-        "LC_ALL": "C",
-        "LANGUAGE": "de",
-        "TZ": "Pacific/Chatham",
-        "COLUMNS": "60",
-    }
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.steady", description=__doc__)
-    other = parser.add_mutually_exclusive_group()
-    other.add_argument("--ahead", type=int, metavar="DAYS", help="run every test once, on a date so many days ahead")
-    other.add_argument("--strange", action="store_true", help="run every test once, in another environment")
+    parser.add_argument("--ahead", type=int, metavar="DAYS", help="run every test on a date so many days ahead")
     options, arguments = parser.parse_known_args()
     ended_by_exceptions()
     begun = time.monotonic()
@@ -138,10 +114,8 @@ def main() -> int:
             except OSError as error:
                 sys.stderr.write(f"error: {error}\n")
                 return 1
-        elif options.strange:
-            name, selection, variables = "a strange machine", [], strange_machine(folder)
         else:
-            name, selection = f"live tests in {ORDERS} orders, the others once", ["--orders", str(ORDERS)]
+            name, selection = "a busy machine with a slow disk", []
             variables, load = slow_disk(folder), busy()
         with load:
             report = run(name, folder, variables, [*selection, *arguments])

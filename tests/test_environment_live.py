@@ -17,8 +17,6 @@ import pytest
 
 from tests.environment import HELD, FailedError, alone, cause, listed_settings, make, run, settings
 
-pytestmark = pytest.mark.sweep
-
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text()
 CHECKS = ("generated --check", "citations", "locks --closed")

@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.secondtries import LIVE_SUPPORT, TRIES
+from tests.support import liveserver
+from tests.support.liveserver import LiveServer
 
 ROOT = Path(__file__).parents[1]
 
@@ -244,3 +247,32 @@ def test_another_test_is_not_tried_again(tmp_path: Path) -> None:
 def test_the_modules_of_live_tests_exist() -> None:
     assert {name for name in LIVE_SUPPORT if not (ROOT / f"tests/support/{name}.py").exists()} <= {"faultlib"}
     assert (ROOT / "tests/support/faultlib").is_dir()
+
+
+def test_a_test_that_runs_again_gets_a_server_that_it_has_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setattr(liveserver, "start_server", lambda directory: directory)
+    servers = liveserver.SharedServers(tmp_path_factory)
+    first, again, third = (servers.of("a", "") for _ in range(3))
+    assert len({first, again, third}) == 3
+    assert [servers.of("b", "") for _ in range(2)] == [first, again]
+    assert servers.of("a", "a file with servers of its own") not in (first, again, third)
+
+
+def test_the_servers_of_a_file_are_stopped_when_another_file_with_its_own_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    stopped: list[LiveServer] = []
+    no_process: Any = None
+    monkeypatch.setattr(liveserver, "start_server", lambda directory: LiveServer(directory, 0, no_process))
+    monkeypatch.setattr(LiveServer, "stop", lambda server: stopped.append(server))
+    servers = liveserver.SharedServers(tmp_path_factory)
+    everybodys = servers.of("a", "")
+    own = [servers.of("a", "one file") for _ in range(2)]
+    assert stopped == []
+    another = servers.of("b", "another file")
+    assert stopped == own
+    assert servers.of("b", "") is everybodys
+    servers.stop()
+    assert stopped == [*own, everybodys, another]

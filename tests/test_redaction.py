@@ -29,8 +29,6 @@ from tests.support import forkserver
 from tests.support.liveserver import LiveServer, await_ready
 from tests.support.ports import free_port
 
-pytestmark = pytest.mark.sweep
-
 PASSWORD = "correct-horse-battery-staple-42"
 ROOT = Path(__file__).parents[1]
 TOKEN_ID, TOKEN_SECRET = "a1b2c3", "s3cr3tpartoftok0"

@@ -33,8 +33,6 @@ from tests.support.liveserver import LiveServer
 from tests.support.polling import eventually
 from tests.test_redaction import started
 
-pytestmark = pytest.mark.sweep
-
 DIRTY = "x\n2026-01-02T03:04:05Z ERROR mooring.x forged\r\x1b[2J\x1b]0;title\x07\x9b31m\u202egnp\u2028\x00\x7f end"
 NAME = DIRTY.replace("/", "")
 HEADER = "\x1b[31m \x9b31m \x07 \x85 \xff".encode("latin-1")

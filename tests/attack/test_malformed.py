@@ -29,8 +29,6 @@ from tests.support.damage import CONTROLS, STRANGE, certificates, damaged, flipp
 from tests.support.everyway import EveryWay, every_way
 from tests.support.serverroom import Reply, connection
 
-pytestmark = pytest.mark.sweep
-
 TARGET = "/api/v1/namespaces/kube-system/secrets"
 TIMES = max(1, settings().max_examples // 50)
 AUTHORIZATIONS, TOKENS, PASSWORDS, CHAINS, WEBSOCKETS = (TIMES * number for number in (2500, 4500, 800, 1600, 600))

@@ -103,7 +103,6 @@ def test_killed_at_random_moments(tmp_path: Path, mooring: CommandLine) -> None:
         check_a_second_run(tmp_path / str(n), mooring)
 
 
-@pytest.mark.sweep
 @pytest.mark.crash
 @pytest.mark.parametrize("first", [1, 2, 3])
 def test_killed_between_any_two_changes_of_its_disk(tmp_path: Path, mooring: CommandLine, first: int) -> None:

@@ -177,7 +177,6 @@ def test_killed_at_random_moments(live_server: LiveServer, tmp_path: Path) -> No
         check_running_it_again(live_server, token, name, root)
 
 
-@pytest.mark.sweep
 @pytest.mark.crash
 def test_killed_between_any_two_changes_of_its_disk(live_server: LiveServer, tmp_path: Path) -> None:
     """Kill one machine at its first change, the next run one change later, until a run completes; nothing of the others is left."""

@@ -65,7 +65,6 @@ def whole(tmp_path: Path, mooring: CommandLine) -> Path:
     return data
 
 
-@pytest.mark.sweep
 @pytest.mark.crash
 def test_killed_between_any_two_changes_of_its_disk(tmp_path: Path, whole: Path) -> None:
     """Without a grace, and with a token that nobody else knows: tests/plane/sharedkeys has the other cases."""
@@ -112,7 +111,6 @@ def raise_level(store: Path) -> None:
     asyncio.run(session())
 
 
-@pytest.mark.sweep
 @pytest.mark.crash
 def test_a_rotation_of_the_agent_token_is_killed_between_any_two_changes_of_its_disk(
     tmp_path: Path, mooring: CommandLine

@@ -95,7 +95,6 @@ def check_membership(server: LiveServer, state: NodeState, name: str) -> None:
     assert asyncio.run(as_the_node())["metadata"]["name"] == name
 
 
-@pytest.mark.sweep
 @pytest.mark.crash
 def test_killed_between_any_two_changes_of_its_disk_an_agent_still_renews_and_runs_its_hook(
     live_server: LiveServer, tmp_path: Path

@@ -108,7 +108,6 @@ def check_nothing_is_half_written(root: Path) -> None:
             assert path.read_bytes().endswith(b"\n"), path
 
 
-@pytest.mark.sweep
 def test_killed_between_any_two_changes_of_its_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     with supervisor_peer() as peer:

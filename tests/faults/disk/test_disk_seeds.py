@@ -10,8 +10,6 @@ from tests.faults.disk.plans import plan_of, seeds
 from tests.faults.disk.run import run_seed
 from tests.support.faultlib.rules import Faults, library
 
-pytestmark = pytest.mark.sweep
-
 
 @pytest.mark.faults
 @pytest.mark.parametrize("seed", seeds(range(90)))
