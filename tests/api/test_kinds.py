@@ -122,13 +122,13 @@ def test_every_kind_that_kube_apiserver_stores_as_protobuf_has_its_fields() -> N
     free_form = [
         kind for kind in KINDS if kind.stored and any(f.type is Scalar.RAW for f in kind.resource.schema.fields)
     ]
-    assert [kind.resource.plural for kind in free_form if kind.stored_fields is None] == ["customresourcedefinitions"]
-    assert {kind.resource.plural for kind in KINDS if kind.stored_fields} <= {k.resource.plural for k in free_form}
+    assert [kind.resource.plural for kind in free_form if not kind.is_stored_whole] == ["customresourcedefinitions"]
+    assert {kind.resource.plural for kind in KINDS if kind.is_stored_whole} <= {k.resource.plural for k in free_form}
     for kind in free_form:
-        if kind.stored_fields:
+        if kind.is_stored_whole:
             stored, shown = ({f.name for f in one.fields} for one in (kind.storage_schema, kind.resource.schema))
-            assert (kind.stored_fields.name, shown) == (kind.resource.schema.name, stored)
-            assert not any(f.type is Scalar.RAW for one in messages(kind.stored_fields) for f in one.fields)
+            assert shown == stored
+            assert not any(f.type is Scalar.RAW for one in messages(kind.storage_schema) for f in one.fields)
 
 
 def test_only_keys_of_namespaced_kinds_have_a_namespace() -> None:

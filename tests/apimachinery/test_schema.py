@@ -129,7 +129,9 @@ def test_each_message_has_one_text_and_is_asked_for() -> None:
         "for room in (mooring.api, mooring.apimachinery):\n"
         "    for module in pkgutil.walk_packages(room.__path__, room.__name__ + '.'):\n"
         "        importlib.import_module(module.name)\n"
+        "from mooring.api.kinds import KINDS\n"
         "from mooring.apimachinery.schema import Message\n"
+        "stored = [kind.storage_schema for kind in KINDS]\n"
         "print(*{one.name for one in gc.get_objects() if isinstance(one, Message)})\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from mooring.apimachinery.resource import Resource
-from mooring.apimachinery.schema import Message, Obj
+from mooring.apimachinery.schema import Message, Obj, message
 from mooring.errors import FieldError
 from mooring.identity import UserInfo
 from mooring.pki.x509.checkedpeer import CheckedPeer
@@ -215,8 +215,8 @@ class Kind:
     have `is_untracked`: their objects stay small."""
     cascade_plurals: tuple[str, ...] = ()
     """Plurals of kinds whose object of the same name is deleted together with an object of this kind."""
-    stored_fields: Message | None = None
-    """Schema of protobuf values in storage, for kinds whose `resource` declares free-form fields instead."""
+    is_stored_whole: bool = False
+    """Protobuf values in storage have the message of the schema's name, while the `resource` declares free-form parts."""
     read_only_reason: str = ""
     """Why the kind has no verb that writes; "" for a kind that has one."""
     life_seconds: int = 0
@@ -246,8 +246,9 @@ class Kind:
 
     @property
     def storage_schema(self) -> Message:
-        """Schema of protobuf values in storage."""
-        return self.stored_fields or self.resource.schema
+        """Schema of protobuf values in storage. Messages that only storage has are made when a value is first read."""
+        schema = self.resource.schema
+        return message(schema.name) if self.is_stored_whole else schema
 
     def to_storage(self, obj: Obj) -> Obj:
         """Convert an object from the client's form to the stored form."""

@@ -43,12 +43,12 @@ def read_only_kind(
     *short_names: str,
     why: str,
     storage: str,
-    stored_fields: Message | None = None,
+    is_stored_whole: bool = False,
     namespaced: bool = True,
     categories: tuple[str, ...] = (),
     columns: tuple[Column, ...] = (NAME, AGE),
 ) -> Kind:
-    """Return a kind that is named like its schema. `why` it is only read. `stored_fields`: see `Kind`."""
+    """Return a kind that is named like its schema. `why` it is only read."""
     name = schema.name.rpartition(".")[2]
     singular = name.lower()
     return Kind(
@@ -65,7 +65,7 @@ def read_only_kind(
             columns=columns,
         ),
         storage=f"/registry/{storage}",
-        stored_fields=stored_fields,
+        is_stored_whole=is_stored_whole,
         read_only_reason=why,
         name_errors=dns1123_subdomain_errors,
     )
@@ -89,13 +89,12 @@ def _row(
     namespaced: bool = True,
     categories: tuple[str, ...] = (),
 ) -> Kind:
-    stored_fields = message(f"io.k8s.api.{group.partition('.')[0] or 'core'}.v1.{name}")
     return read_only_kind(
-        Message(stored_fields.name, (METADATA, *fields), doc),
+        Message(f"io.k8s.api.{group.partition('.')[0] or 'core'}.v1.{name}", (METADATA, *fields), doc),
         group,
         *filter(None, (short_name,)),
         why=why,
-        stored_fields=stored_fields,
+        is_stored_whole=True,
         storage=storage or f"{name.lower()}s",
         namespaced=namespaced,
         categories=categories,
