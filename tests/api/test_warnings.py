@@ -31,6 +31,14 @@ SLOPPY = 'IPv6 address "1::0" should be in RFC 5952 canonical format ("1::")'
             ],
             id="a Node",
         ),
+        pytest.param(
+            "nodes",
+            {"spec": {"podCIDRs": ["1.2.3.4/8"]}},
+            [
+                'spec.podCIDRs[0]: CIDR value "1.2.3.4/8" is ambiguous in this context (should be "1.0.0.0/8" or "1.2.3.4/32"?)',
+            ],
+            id="a Node with bits of a host",
+        ),
         pytest.param("nodes", {"spec": {"podCIDRs": ["10.0.0.0/8"]}}, [], id="a Node that nothing is wrong with"),
         pytest.param(
             "endpoints",
