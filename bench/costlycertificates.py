@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from mooring import base64url
 from mooring.api.certificates import validation
 from mooring.authn.credentials import Credentials
-from mooring.authn.oidc.idtoken import MAX_HEADER, MAX_TOKEN, Expected, check
-from mooring.authn.oidc.provider import MAX_KEY_SET
-from mooring.authn.recovery.authenticator import RecoveryAuthenticator
+from mooring.authn.oidc.authenticator import MAX_HEADER, MAX_KEY_SET, MAX_TOKEN, Expected, check
+from mooring.authn.recovery import RecoveryAuthenticator
 from mooring.errors import MooringError
 from mooring.pki.jwt.compact import claimed_issuer, decode_unverified
 from mooring.pki.jwt.jwks import MAX_KEYS, parse_key_set

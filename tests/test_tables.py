@@ -18,8 +18,7 @@ import pytest
 
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS, RESOURCES, STORED_FORMS, by_resource
-from mooring.authz.privilegedgroup import PrivilegedGroup
-from mooring.authz.table import AUTHORIZERS
+from mooring.authz.table import AUTHORIZERS, PrivilegedGroup
 from mooring.cli.commands import COMMANDS
 from mooring.cli.options.declared import OPTION_ARGUMENTS
 from mooring.controllers.table import CONTROLLERS, ControllerSettings

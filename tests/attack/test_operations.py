@@ -20,14 +20,13 @@ from typing import Any
 import pytest
 
 from mooring.api.view import FixedView, View
-from mooring.authn.authenticator import Authenticator
-from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
-from mooring.authn.credentials import Basic, Credentials, bearer
+from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
+from mooring.authn.credentials import Authenticator, Basic, Credentials, bearer
 from mooring.authn.lastuses import LastUses
-from mooring.authn.passwordfile.authenticator import PasswordFileAuthenticator
-from mooring.authn.passwordfile.hash import PasswordHash
-from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
-from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator
+from mooring.authn.passwordfile import PasswordFileAuthenticator
+from mooring.authn.passwordhash import PasswordHash
+from mooring.authn.serviceaccount import LegacyServiceAccountAuthenticator
+from mooring.authn.tokenfile import TokenFileAuthenticator
 from mooring.authn.verdict import Accepted, Deferred
 from mooring.authn.verdictcache import VerdictCache
 from mooring.pki.jwt.keyset import KeySet, key_set_of

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mooring.authn.anonymous.authenticator import Anonymous
-from mooring.authn.anonymousaccess import AnonymousAccess
+from mooring.authn.anonymous import Anonymous, AnonymousAccess
 from mooring.authn.chain import authenticate
 from mooring.authn.credentials import Credentials
 from mooring.identity import ANONYMOUS_USER

@@ -16,19 +16,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.anonymousaccess import AnonymousAccess
-from mooring.authn.claims.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, compile_expression
-from mooring.authn.claims.mapping import Claim, Identification, Required, ValidationRule
+from mooring.authn.anonymous import AnonymousAccess
+from mooring.authn.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, compile_expression
+from mooring.authn.claims import Claim, Identification, Required, ValidationRule
 from mooring.authn.oidc.authenticationconfig import (
     MAX_BYTES,
+    MAX_ENTRIES,
     MAX_ISSUERS,
     VERSIONS,
     AuthenticationConfiguration,
     from_flags,
     parse,
 )
-from mooring.authn.oidc.issuer import IssuerConfig
-from mooring.authn.oidc.mappingconfig import MAX_ENTRIES
+from mooring.authn.oidc.authenticator import IssuerConfig
 from mooring.authn.oidc.settings import SIGNING_ALGORITHMS, OidcSettings
 from mooring.errors import MAX_FIELD_ERRORS, ConfigError
 from tests.support.testca import ThrowawayCA

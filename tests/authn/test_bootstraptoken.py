@@ -14,7 +14,7 @@ import pytest
 from mooring.api.mooring import ends
 from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
-from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
+from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
 from mooring.authn.credentials import Credentials
 from mooring.authn.lastuses import LastUse, LastUses
 from mooring.authn.verdict import Accepted, NotMine, Rejected

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.claims.cel import (
+from mooring.authn.cel import (
     CLAIMS,
     MAX_ELEMENTS,
     MAX_EXPRESSION,

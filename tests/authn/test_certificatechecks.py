@@ -11,8 +11,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import FixedView, Views
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, Rejected, Verdict
-from mooring.authn.x509.checks import CHECKS, READ_PLURALS, CertificateCheck, rejection, revisions, stateless
-from mooring.authn.x509.peers import Peers
+from mooring.authn.x509 import CHECKS, READ_PLURALS, CertificateCheck, Peers, rejection, revisions, stateless
 from mooring.identity import UserInfo
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509 import profiles

@@ -12,12 +12,10 @@ from typing import Literal
 import pytest
 
 from mooring.api.view import Views
-from mooring.authn.anonymous.authenticator import Anonymous
-from mooring.authn.anonymousaccess import AnonymousAccess
-from mooring.authn.authenticator import CONNECTION, SECRET, Authenticator
-from mooring.authn.authenticator import NOTHING as FALLBACK
+from mooring.authn.anonymous import Anonymous, AnonymousAccess
 from mooring.authn.chain import ChainStep, Found, Outcome, Pending, RejectedBy, authenticate, judge, judge_at_once
-from mooring.authn.credentials import UNREADABLE_BASIC, Credentials, SchemeCredential
+from mooring.authn.credentials import CONNECTION, SECRET, UNREADABLE_BASIC, Authenticator, Credentials, SchemeCredential
+from mooring.authn.credentials import NOTHING as FALLBACK
 from mooring.authn.reasons import NOT_ASKED
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.identity import ANONYMOUS_USER, AUTHENTICATED, UNAUTHENTICATED, UserInfo

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.claims.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, Expression, compile_expression
-from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, Identification, Required, ValidationRule, identify
+from mooring.authn.cel import CLAIMS, TEXT, TEXTS, TRUTH, USER, Expression, compile_expression
+from mooring.authn.claims import Claim, ClaimsRefusedError, Identification, Required, ValidationRule, identify
 from mooring.authn.reasons import reasons
 from mooring.identity import CREDENTIAL_ID, UserInfo
 

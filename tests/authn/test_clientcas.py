@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.authn.clientcas.bundles import NAME, NAMESPACE, Bundles
-from mooring.authn.requestheader.settings import RequestHeaderSettings
+from mooring.authn.clientcas import NAME, NAMESPACE, Bundles
+from mooring.authn.requestheadersettings import RequestHeaderSettings
 from mooring.errors import ConfigError
 from mooring.pki.x509.bundles import certificates_pem
 from tests.support.testca import ThrowawayCA

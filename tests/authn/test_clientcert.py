@@ -14,13 +14,12 @@ from unittest.mock import ANY
 import pytest
 
 from mooring.api.view import Views
-from mooring.authn.anonymous.authenticator import Anonymous
-from mooring.authn.authenticator import SECRET, Authenticator
+from mooring.authn.anonymous import Anonymous
 from mooring.authn.chain import authenticate
-from mooring.authn.credentials import Credentials, PeerMemo
+from mooring.authn.credentials import SECRET, Authenticator, Credentials, PeerMemo
+from mooring.authn.revocations import NO_COMMON_NAME
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
-from mooring.authn.x509.reasons import NO_COMMON_NAME
+from mooring.authn.x509 import ClientCertificateAuthenticator
 from mooring.identity import AUTHENTICATED, CREDENTIAL_ID, NODE_NAME, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names, profiles

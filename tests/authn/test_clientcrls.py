@@ -10,13 +10,11 @@ import pytest
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import FixedView, Views
 from mooring.authn.credentials import Credentials
-from mooring.authn.recovery.authenticator import RecoveryAuthenticator
-from mooring.authn.requestheader.authenticator import RequestHeaderAuthenticator
-from mooring.authn.requestheader.settings import HeaderNames
+from mooring.authn.recovery import RecoveryAuthenticator
+from mooring.authn.requestheader import RequestHeaderAuthenticator
+from mooring.authn.requestheadersettings import HeaderNames
 from mooring.authn.verdict import Accepted, NotMine, Rejected
-from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
-from mooring.authn.x509.checks import READ_PLURALS, with_crls
-from mooring.authn.x509.crls import ClientCrls
+from mooring.authn.x509 import READ_PLURALS, ClientCertificateAuthenticator, ClientCrls, with_crls
 from mooring.identity import NODES
 from mooring.pki.x509.checkedpeer import recorded, recorded_peer
 from mooring.pki.x509.crl import Crl

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.authn import verdict
-from mooring.authn.authenticator import SECRET
 from mooring.authn.chain import Found, Outcome, judge
-from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, SchemeCredential
-from mooring.authn.custom.authenticator import MAX_DETAIL, MAX_USER, CustomAuthenticator, read
+from mooring.authn.credentials import SECRET, UNREADABLE_BASIC, Basic, Credentials, SchemeCredential
+from mooring.authn.custom import MAX_DETAIL, MAX_USER, CustomAuthenticator, read
 from mooring.authn.own import NotMine, Offered, Rejected, User
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, Verdict
 from mooring.authn.verdictcache import VerdictCache

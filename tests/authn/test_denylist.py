@@ -10,8 +10,8 @@ import pytest
 from mooring.api.mooring import ends
 from mooring.api.mooring.certificaterevocation import PLURAL, entry_name
 from mooring.api.view import FixedView
+from mooring.authn.revocations import READS, revoked
 from mooring.authn.verdict import Rejected
-from mooring.authn.x509.denylist import READS, revoked
 from mooring.clock import rfc3339
 from mooring.identity import NODES
 from mooring.pki.keys import generate_key, public_key_fingerprint

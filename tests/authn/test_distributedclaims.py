@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.claims.mapping import Claim, ClaimsRefusedError, Identification
-from mooring.authn.oidc.distributedclaims import ClaimSource, fetch, source_of
-from mooring.authn.oidc.issuer import IssuerConfig, JwtIssuer
-from mooring.authn.oidc.provider import Published
+from mooring.authn.claims import Claim, ClaimsRefusedError, Identification
+from mooring.authn.oidc.authenticator import ClaimSource, IssuerConfig, JwtIssuer, Published, fetch, source_of
 from mooring.pki.jwt.jwks import parse_key_set
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse

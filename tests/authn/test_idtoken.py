@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.claims.mapping import ClaimsRefusedError
-from mooring.authn.oidc.idtoken import Expected, check
+from mooring.authn.claims import ClaimsRefusedError
+from mooring.authn.oidc.authenticator import Expected, check
 from mooring.pki.errors import TokenRefusedError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

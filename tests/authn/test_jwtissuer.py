@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mooring.authn.claims.mapping import Claim, Identification
-from mooring.authn.oidc.issuer import HOLD, KEEP, REFRESH_SECONDS, IssuerConfig, JwtIssuer
-from mooring.authn.oidc.provider import Published
+from mooring.authn.claims import Claim, Identification
+from mooring.authn.oidc.authenticator import HOLD, KEEP, REFRESH_SECONDS, IssuerConfig, JwtIssuer, Published
 from mooring.pki.jwt.jwks import parse_key_set
 from tests.support.jwtsigner import key_for, key_set, public
 

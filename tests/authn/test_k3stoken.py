@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mooring.authn.authenticator import SECRET
-from mooring.authn.credentials import Basic, Credentials
-from mooring.authn.k3stoken.authenticator import K3sTokenAuthenticator
+from mooring.authn.credentials import SECRET, Basic, Credentials
+from mooring.authn.k3stoken import K3sTokenAuthenticator
 from mooring.authn.verdict import Accepted, FirstVerdict, NotMine, Rejected
 from mooring.identity import UserInfo
 from mooring.secret import Secret

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mooring.authn import keystone
 from mooring.authn.chain import RejectedBy, authenticate
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, bearer
-from mooring.authn.keystone import authenticator as keystone
-from mooring.authn.keystone.authenticator import KeystoneAuthenticator, tokens_url
-from mooring.authn.keystone.reasons import NOT_A_NAME
+from mooring.authn.keystone import NOT_A_NAME, KeystoneAuthenticator, tokens_url
 from mooring.authn.reasons import reasons
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache

@@ -18,7 +18,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
 from mooring.authn.lastuses import LAST_USED, LastUse, LastUses
-from mooring.authn.serviceaccount.legacy import WARNING, LegacyServiceAccountAuthenticator
+from mooring.authn.serviceaccount import WARNING, LegacyServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo
 from mooring.pki.jwt.compact import claimed_issuer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.authn.login import exchange as login
+from mooring.authn import login
 from mooring.authn.table import NAMES
 from mooring.identity import CREDENTIAL_ID, UserInfo
 

@@ -11,7 +11,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring import ends
 from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
-from mooring.authn.x509.membership import ended_or_replaced
+from mooring.authn.revocations import ended_or_replaced
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.authority import self_signed_ca

@@ -14,11 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.authn.chain import Found, Outcome, judge
-from mooring.authn.claims.mapping import Claim, Identification, Required
+from mooring.authn.claims import Claim, Identification, Required
 from mooring.authn.credentials import Credentials
-from mooring.authn.oidc.authenticator import DISTRIBUTED_TTL, OidcAuthenticator
-from mooring.authn.oidc.issuer import HOLD, KEEP, IssuerConfig, JwtIssuer
-from mooring.authn.oidc.provider import Published
+from mooring.authn.oidc.authenticator import (
+    DISTRIBUTED_TTL,
+    HOLD,
+    KEEP,
+    IssuerConfig,
+    JwtIssuer,
+    OidcAuthenticator,
+    Published,
+)
 from mooring.authn.verdict import Accepted, Deferred, NotMine, Rejected
 from mooring.identity import UserInfo
 from mooring.pki.jwt.jwks import parse_key_set

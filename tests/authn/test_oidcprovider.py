@@ -14,13 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.oidc.provider import (
-    MAX_KEY_SET,
-    REQUEST_SECONDS,
-    OidcProvider,
-    discover,
-    renew,
-)
+from mooring.authn.oidc.authenticator import MAX_KEY_SET, REQUEST_SECONDS, OidcProvider, discover, renew
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
 from mooring.trust.oidc.discovery import MAX_DOCUMENT, ProviderError
 from tests.support.jwtsigner import key_for, key_set, public

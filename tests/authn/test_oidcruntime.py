@@ -15,12 +15,11 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.anonymousaccess import AnonymousAccess
-from mooring.authn.claims.mapping import Claim, Identification, identify
+from mooring.authn.anonymous import AnonymousAccess
+from mooring.authn.claims import Claim, Identification, identify
 from mooring.authn.credentials import Credentials
 from mooring.authn.oidc.authenticationconfig import parse
-from mooring.authn.oidc.authenticator import OidcAuthenticator
-from mooring.authn.oidc.issuer import IssuerConfig
+from mooring.authn.oidc.authenticator import IssuerConfig, OidcAuthenticator
 from mooring.authn.verdict import Accepted, Rejected
 from mooring.errors import ConfigError
 from mooring.plane.files.reloading import Reloading

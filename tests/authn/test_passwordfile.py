@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.authn import passwordfile
 from mooring.authn.chain import Found, Outcome, RejectedBy, judge
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, bearer
-from mooring.authn.passwordfile import authenticator as passwordfile
-from mooring.authn.passwordfile.authenticator import KEY_BYTES, PasswordFileAuthenticator
-from mooring.authn.passwordfile.hash import PasswordHash
-from mooring.authn.passwordfile.reasons import UNKNOWN_USER, WRONG_PASSWORD
+from mooring.authn.passwordfile import KEY_BYTES, UNKNOWN_USER, WRONG_PASSWORD, PasswordFileAuthenticator
+from mooring.authn.passwordhash import PasswordHash
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.errors import ConfigError

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mooring.authn.passwordfile.hash import (
+from mooring.authn.passwordhash import (
     HASH_BYTES,
     MAX_MEMORY,
     MAX_WORK,

@@ -9,16 +9,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mooring.api.view import Views
-from mooring.authn.authenticator import CONNECTION
-from mooring.authn.credentials import Credentials, PeerMemo
-from mooring.authn.recovery.authenticator import RecoveryAuthenticator
-from mooring.authn.recovery.settings import RecoverySettings
-from mooring.authn.requestheader.authenticator import RequestHeaderAuthenticator
-from mooring.authn.requestheader.settings import HeaderNames
+from mooring.authn import x509
+from mooring.authn.credentials import CONNECTION, Credentials, PeerMemo
+from mooring.authn.recovery import RecoveryAuthenticator, RecoverySettings
+from mooring.authn.requestheader import RequestHeaderAuthenticator
+from mooring.authn.requestheadersettings import HeaderNames
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.x509 import peers
-from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
-from mooring.authn.x509.checks import CertificateCheck
+from mooring.authn.x509 import CertificateCheck, ClientCertificateAuthenticator
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_fingerprint
@@ -146,7 +143,7 @@ def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[bytes]]:
         read.append(chain)
         return read_chain(chain)
 
-    monkeypatch.setattr(peers, "read_chain", counting)
+    monkeypatch.setattr(x509, "read_chain", counting)
     return read
 
 

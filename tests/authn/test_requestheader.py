@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from mooring.authn.chain import authenticate
 from mooring.authn.credentials import Credentials
-from mooring.authn.requestheader.authenticator import RequestHeaderAuthenticator
-from mooring.authn.requestheader.settings import HeaderNames
+from mooring.authn.requestheader import RequestHeaderAuthenticator
+from mooring.authn.requestheadersettings import HeaderNames
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
+from mooring.authn.x509 import ClientCertificateAuthenticator
 from mooring.identity import UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles

@@ -12,10 +12,9 @@ import pytest
 
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.authn.anonymous.authenticator import Anonymous
-from mooring.authn.authenticator import SECRET, Authenticator
+from mooring.authn.anonymous import Anonymous
 from mooring.authn.chain import Found, Outcome
-from mooring.authn.credentials import Credentials
+from mooring.authn.credentials import SECRET, Authenticator, Credentials
 from mooring.authn.review import Reviewed, review_self, review_token
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected
 from mooring.identity import UserInfo

@@ -17,7 +17,7 @@ from mooring.api.view import FixedView, View
 from mooring.apimachinery.schema import Obj
 from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
-from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
+from mooring.authn.serviceaccount import ServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import CREDENTIAL_ID, UserInfo
 from mooring.pki.jwt.keyset import KeySet, key_set_of

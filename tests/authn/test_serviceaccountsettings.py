@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.errors import ConfigError
 
 HERE = "https://kubernetes.default.svc.cluster.local"

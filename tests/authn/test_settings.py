@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.custom.settings import CustomSettings, parse_entries
-from mooring.authn.keystone.settings import KeystoneSettings
-from mooring.authn.login.settings import LoginSettings
+from mooring.authn.custom import CustomSettings, parse_entries
+from mooring.authn.keystone import KeystoneSettings
+from mooring.authn.login import LoginSettings
 from mooring.authn.oidc.settings import OidcSettings
-from mooring.authn.requestheader.settings import HeaderNames, RequestHeaderSettings
+from mooring.authn.requestheadersettings import HeaderNames, RequestHeaderSettings
 from mooring.authn.table import SUBJECTS
-from mooring.authn.webhook.settings import WebhookSettings
-from mooring.authn.x509.settings import ClientCertificateSettings
+from mooring.authn.webhook import WebhookSettings
+from mooring.authn.x509 import ClientCertificateSettings
 from mooring.errors import ConfigError
 from mooring.settings.checks import https_url
 from mooring.settings.declaration import Settings

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.strictpart import StrictPart
+from mooring.authn.oidc.authenticationconfig import StrictPart
 
 
 def read(value: Any, path: str = "jwt[0]") -> tuple[StrictPart, list[str]]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.authn.requestheader.settings import HeaderNames
-from mooring.authn.stripping import Stripping
+from mooring.authn.requestheader import Stripping
+from mooring.authn.requestheadersettings import HeaderNames
 
 OURS = HeaderNames(username=("x-who",), uid=("x-which",), groups=("x-team", "x-squad"), extra_prefixes=("x-more-",))
 

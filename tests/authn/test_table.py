@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mooring import authn
-from mooring.authn.authenticator import NOTHING, Authenticator
+from mooring.authn.credentials import NOTHING, Authenticator
 from mooring.authn.host import Running
 from mooring.authn.table import NAMES, PROVIDERS, SUBJECTS, build
 from mooring.plane.configuration import SUBJECTS as SERVER_SUBJECTS

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.authn import tokenfile
 from mooring.authn.chain import RejectedBy, authenticate
 from mooring.authn.credentials import Basic, Credentials, bearer
 from mooring.authn.reasons import UNKNOWN_TOKEN
-from mooring.authn.tokenfile import authenticator as tokenfile
-from mooring.authn.tokenfile.authenticator import KEY_BYTES, TokenFileAuthenticator
+from mooring.authn.tokenfile import KEY_BYTES, TokenFileAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Verdict
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo

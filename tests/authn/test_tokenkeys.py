@@ -17,9 +17,8 @@ import pytest
 from mooring.api.view import FixedView
 from mooring.authn.credentials import Credentials
 from mooring.authn.lastuses import LastUses
-from mooring.authn.login.authenticator import UserTokenAuthenticator, claims_of
-from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
-from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
+from mooring.authn.login import UserTokenAuthenticator, claims_of
+from mooring.authn.serviceaccount import LegacyServiceAccountAuthenticator, ServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, Rejected
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo

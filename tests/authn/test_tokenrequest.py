@@ -14,8 +14,7 @@ from mooring.api.authentication.tokenrequest import default, validate
 from mooring.api.view import FixedView, View
 from mooring.apimachinery.schema import Obj
 from mooring.authn.credentials import Credentials
-from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
-from mooring.authn.serviceaccount.tokenrequest import Issued, TokenIssuance, issue
+from mooring.authn.serviceaccount import Issued, ServiceAccountAuthenticator, TokenIssuance, issue
 from mooring.authn.verdict import Accepted
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, BadRequestError, ConflictError, InvalidError, NotFoundError

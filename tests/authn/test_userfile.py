@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mooring.authn.userfile.rows import records, rows
+from mooring.authn.tokenfile import records, rows
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from mooring.authn import signedtokens
 from mooring.authn.credentials import Credentials
-from mooring.authn.login.authenticator import CLAIM, ISSUER, UserTokenAuthenticator, claims_of
+from mooring.authn.login import CLAIM, ISSUER, UserTokenAuthenticator, claims_of
 from mooring.authn.reasons import MALFORMED_CLAIMS
-from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.serviceaccount import ServiceAccountAuthenticator
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.errors import ConfigError
 from mooring.identity import CREDENTIAL_ID, UserInfo

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.api.view import Views
+from mooring.authn import webhook
 from mooring.authn.chain import Found, Pending, judge
 from mooring.authn.credentials import Credentials, bearer
 from mooring.authn.verdict import Accepted, Deferred, NotMine, Rejected, Verdict
-from mooring.authn.webhook import authenticator as webhook
-from mooring.authn.webhook.authenticator import WebhookAuthenticator
+from mooring.authn.webhook import WebhookAuthenticator
 from mooring.identity import UserInfo
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpRequest, HttpResponse, Wait

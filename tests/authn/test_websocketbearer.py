@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mooring.authn.credentials import BEARER_PREFIX, WebSocketToken, read_subprotocols, without_token
 from mooring.authn.reasons import NO_OTHER_SUBPROTOCOL, TOKEN_NOT_BASE64URL, TOKEN_NOT_UTF8, TOKEN_REPEATED
-from mooring.authn.websocketbearer import BEARER_PREFIX, WebSocketToken, read_subprotocols, without_token
 from mooring.secret import Secret
 
 

@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 import pytest
 
 from mooring.api.view import Views
-from mooring.authn.anonymous.authenticator import Anonymous
-from mooring.authn.authenticator import CONNECTION, SECRET
+from mooring.authn.anonymous import Anonymous
 from mooring.authn.chain import Outcome, RejectedBy, authenticate
-from mooring.authn.credentials import Basic, Credentials, read_credentials
+from mooring.authn.credentials import CONNECTION, SECRET, Basic, Credentials, read_credentials
 from mooring.authn.reasons import NO_OTHER_SUBPROTOCOL, TOKEN_NOT_BASE64URL, TOKEN_REPEATED
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo

@@ -8,9 +8,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.api.view import FixedView, Views
-from mooring.authz.attributes import Attributes
-from mooring.authz.chain import authorize
-from mooring.authz.decision import Authorizer, Decision, Ruling
+from mooring.authz.decision import Attributes, Authorizer, Decision, Ruling, authorize
 from mooring.authz.table import AUTHORIZERS, build
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo

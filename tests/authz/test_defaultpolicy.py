@@ -13,12 +13,11 @@ import pytest
 from mooring import identity
 from mooring.apimachinery.codec.yaml import read_yaml
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Attributes
 from mooring.authz.rbac import bootstrappolicy
-from mooring.authz.rbac.authorizer import Rbac
+from mooring.authz.rbac.authorizer import Rbac, cluster_binding, cluster_role, path_rule, rule, service_account
 from mooring.authz.rbac.bootstrappolicy import default_policy, k3s_policy, kubeadm_policy
-from mooring.authz.rbac.reconciliation import AUTOUPDATE, reconcile
-from mooring.authz.rbac.rules import cluster_binding, cluster_role, path_rule, rule, service_account
+from mooring.authz.rbac.escalation import AUTOUPDATE, reconcile
 from mooring.identity import ANONYMOUS_USER, UserInfo, service_account_groups, service_account_username
 from mooring.pki.x509.profiles import CLUSTER_ADMINS
 from mooring.pki.x509.supervisorsigners import K3S_CONTROLLER

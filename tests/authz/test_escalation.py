@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision, Ruling
+from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.authz.rbac import escalation
-from mooring.authz.rbac.authorizer import Rbac
-from mooring.authz.rbac.escalation import check_binding, check_role, compact, covers
-from mooring.authz.rbac.rules import (
+from mooring.authz.rbac.authorizer import (
     CompiledRule,
+    Rbac,
     binding,
     cluster_binding,
     cluster_role,
@@ -29,6 +27,7 @@ from mooring.authz.rbac.rules import (
     role,
     rule,
 )
+from mooring.authz.rbac.escalation import check_binding, check_role, compact, covers
 from mooring.errors import ForbiddenError, NotFoundError
 from mooring.identity import UserInfo
 from tests.support.rbac import group, rbac_views, user

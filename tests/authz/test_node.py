@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mooring.api.view import FixedView, Views
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Ruling
-from mooring.authz.node.authorizer import NodeAuthorizer
+from mooring.authz.decision import Attributes, Ruling
+from mooring.authz.node import NodeAuthorizer
 from mooring.identity import UserInfo
 
 NODE = UserInfo("system:node:n1", groups=("system:nodes", "system:authenticated"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
-from mooring.authz.node.graph import NodeGraph
+from mooring.authz.node import NodeGraph
 
 
 def pod(name: str = "p", node: str = "n1", namespace: str = "ns", **spec: Any) -> Obj:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from mooring.api.view import FixedView, View, namespaced_name
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision, Ruling
-from mooring.authz.rbac import index
-from mooring.authz.rbac.authorizer import MAX_GROUPS_CACHED, Rbac
-from mooring.authz.rbac.rules import (
+from mooring.authz.decision import Attributes, Decision, Ruling
+from mooring.authz.rbac import authorizer
+from mooring.authz.rbac.authorizer import (
+    MAX_GROUPS_CACHED,
     CompiledRule,
+    Rbac,
     binding,
     cluster_binding,
     cluster_role,
@@ -295,7 +295,7 @@ def test_a_long_name_of_a_role_is_kept_once_for_all_subjects() -> None:
     def indexed(size: int) -> Callable[[], object]:
         binding = cluster_binding("b", "r" * 30 * size, *(user(f"u{number}") for number in range(size)))
         view = FixedView([binding])
-        return lambda: index.Bindings("ClusterRoleBinding").refresh(view)
+        return lambda: authorizer.Bindings("ClusterRoleBinding").refresh(view)
 
     small, large = peak(indexed(500)), peak(indexed(1_000))
     assert large < 2.5 * small
@@ -310,7 +310,7 @@ def test_a_role_is_compiled_when_a_request_depends_on_it_and_again_after_a_chang
         compiled.append(rules)
         return compile_rules(rules)
 
-    monkeypatch.setattr(index, "compile_rules", counted)
+    monkeypatch.setattr(authorizer, "compile_rules", counted)
     pods, nodes = rule("get", "", "pods"), rule("list", "", "nodes")
     many = [cluster_role(f"r{number}", pods) for number in range(50)]
     roles = Recorder(many)

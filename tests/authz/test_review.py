@@ -8,10 +8,8 @@ from __future__ import annotations
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision, Ruling
-from mooring.authz.rbac.authorizer import Rbac
-from mooring.authz.rbac.rules import cluster_binding, cluster_role, path_rule, rule
+from mooring.authz.decision import Attributes, Decision, Ruling
+from mooring.authz.rbac.authorizer import Rbac, cluster_binding, cluster_role, path_rule, rule
 from mooring.authz.review import (
     ignored_selectors,
     rules_review,

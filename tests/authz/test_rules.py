@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.rbac.rules import compile_rule, path_rule, rule
+from mooring.authz.decision import Attributes
+from mooring.authz.rbac.authorizer import compile_rule, path_rule, rule
 from mooring.identity import UserInfo
 
 JANE = UserInfo("jane")

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.authn.anonymous.settings import AnonymousSettings
-from mooring.authn.custom.settings import CustomSettings
-from mooring.authn.login.settings import LoginSettings
+from mooring.authn.anonymous import AnonymousSettings
+from mooring.authn.custom import CustomSettings
+from mooring.authn.login import LoginSettings
 from mooring.authn.oidc.settings import OidcSettings
 from mooring.cli.options import configfile
 from mooring.cli.options.configfile import read

@@ -8,9 +8,9 @@ import sys
 import click
 import pytest
 
-from mooring.authn.keystone.settings import KeystoneSettings
-from mooring.authn.passwordfile.hash import parse_hash
-from mooring.authn.userfile.rows import rows
+from mooring.authn.keystone import KeystoneSettings
+from mooring.authn.passwordhash import parse_hash
+from mooring.authn.tokenfile import rows
 from mooring.cli.options.declared import settings_options
 from mooring.secret import Secret
 from tests.support.commandline import CommandLine, mooring

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from mooring.agent.steps import Progress
 from mooring.apimachinery.schema import Obj
-from mooring.authn.anonymous.settings import AnonymousSettings
+from mooring.authn.anonymous import AnonymousSettings
 from mooring.cli import cluster
 from mooring.cli.csr import decision, details
 from mooring.cli.csr.decision import CsrDecision, decide, decided_request

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.cli.options.declared import settings_options
 from mooring.errors import ConfigError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Attributes
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.controllers.manifests import HEALTH_PORT, LEASE, NAME, Installation, manifests, role_name
 from mooring.controllers.standalonetable import STANDALONE, selected, watched_kinds

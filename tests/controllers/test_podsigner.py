@@ -23,9 +23,9 @@ from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE
 from mooring.api.view import FixedView, Views, guarded
 from mooring.apimachinery.schema import Obj
 from mooring.authn.credentials import Credentials
+from mooring.authn.revocations import NO_COMMON_NAME
 from mooring.authn.verdict import NotMine
-from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
-from mooring.authn.x509.reasons import NO_COMMON_NAME
+from mooring.authn.x509 import ClientCertificateAuthenticator
 from mooring.controllers.actions import Action, InThread, RecordLineage, Requeue, Retry, Update
 from mooring.controllers.certificates.signing.podsigner import SETTLED_AFTER, PodSigner
 from mooring.controllers.certificates.signing.signingpolicy import SigningPolicy

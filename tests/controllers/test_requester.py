@@ -15,7 +15,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring import ends
 from mooring.api.view import FixedView, NamespacedName, Views
 from mooring.apimachinery.schema import Obj
-from mooring.authn.x509.crls import ClientCrls
+from mooring.authn.x509 import ClientCrls
 from mooring.controllers.actions import Update
 from mooring.controllers.certificates.issuance import Issuance, Objection
 from mooring.controllers.certificates.requester import RequesterCheck

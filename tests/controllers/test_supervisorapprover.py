@@ -11,8 +11,7 @@ import pytest
 
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision, Ruling
+from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Retry, Update
 from mooring.controllers.certificates.approval.supervisorapprover import SupervisorApprover, would_approve
 from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, Preparation

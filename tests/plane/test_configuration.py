@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.anonymous.settings import AnonymousSettings
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.anonymous import AnonymousSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.settings.addresses import Endpoint

@@ -29,7 +29,7 @@ from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.api.mooring.membership import with_node_recorded
 from mooring.api.view import FixedView, NamespacedName, Views, guarded
 from mooring.apimachinery.schema import Obj
-from mooring.authn.x509.checks import rejection
+from mooring.authn.x509 import rejection
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Resolve, Retry, Update
 from mooring.controllers.certificates.approval.approver import CsrApprover

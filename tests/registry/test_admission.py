@@ -22,8 +22,7 @@ from mooring.api.mooring import ends
 from mooring.api.view import FixedView
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision, Ruling
+from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, NotFoundError, ServiceUnavailableError
 from mooring.identity import API_SERVER_USER, MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo

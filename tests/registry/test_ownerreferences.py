@@ -12,8 +12,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring import certificaterevocation
 from mooring.api.mooring.group import GROUP
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Authorize, Decision, Ruling
+from mooring.authz.decision import Attributes, Authorize, Decision, Ruling
 from mooring.errors import ConfigError, ForbiddenError
 from mooring.identity import UserInfo
 from mooring.registry.admission.request import AdmissionRequest

@@ -14,8 +14,7 @@ from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision, Ruling
+from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, ConflictError, ForbiddenError, InvalidError
 from mooring.identity import NODE_PREFIX, NODES, UserInfo

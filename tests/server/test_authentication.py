@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from OpenSSL import SSL
 
-from mooring.authn.x509 import peers
+from mooring.authn import x509
 from mooring.pki.x509.verify import ReadChain, read_chain
 from mooring.server import pipeline
 from tests.support.costlycertificates import chain
@@ -72,7 +72,7 @@ async def test_requests_of_one_connection_that_ask_for_recovery_at_once_read_its
         read.append(presented)
         return read_chain(presented)
 
-    monkeypatch.setattr(peers, "read_chain", counting)
+    monkeypatch.setattr(x509, "read_chain", counting)
     asked = [("authorization", "Mooring-Recovery")]
     answers = await asyncio.gather(*(server.get("/version", via=via, headers=asked) for _ in range(20)))
     assert [one.status for one in answers] == [401] * 20

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mooring.authn.keystone.authenticator import MAX_ANSWER
+from mooring.authn.keystone import MAX_ANSWER
 from mooring.client.http.connection import ConnectionPool
 from mooring.errors import ConfigError
 from mooring.server.transport.http import Response

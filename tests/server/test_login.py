@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from mooring.authn.login.exchange import MAX_NAMES
+from mooring.authn.login import MAX_NAMES
 from mooring.pki import pem
 from mooring.pki.keys import ALGORITHMS, generate_key
 from mooring.pki.x509 import bundles, names

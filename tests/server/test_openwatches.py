@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.authn.custom.authenticator import CustomAuthenticator
+from mooring.authn.custom import CustomAuthenticator
 from mooring.authn.verdictcache import VerdictCache
 from mooring.clock import JUMP_SECONDS
 from mooring.identity import NODES

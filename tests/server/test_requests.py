@@ -20,7 +20,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.apimachinery.codec.protobuf.decode import decode_message
 from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from tests.support.manualclock import settle
 from tests.support.registryroom import secret
 from tests.support.serverroom import Server, connection, encoded, in_server, open_server

@@ -20,10 +20,9 @@ import pytest
 
 from mooring.api.mooring.certificaterevocation import KIND as REVOCATION
 from mooring.api.mooring.certificaterevocation import entry_name
-from mooring.authn.custom.authenticator import CustomAuthenticator
-from mooring.authn.k3stoken.authenticator import K3sTokenAuthenticator
-from mooring.authn.oidc.authenticator import OidcAuthenticator
-from mooring.authn.oidc.issuer import JwtIssuer
+from mooring.authn.custom import CustomAuthenticator
+from mooring.authn.k3stoken import K3sTokenAuthenticator
+from mooring.authn.oidc.authenticator import JwtIssuer, OidcAuthenticator
 from mooring.authn.own import NotMine, Offered, Rejected, User
 from mooring.authn.verdictcache import VerdictCache
 from mooring.clock import rfc3339

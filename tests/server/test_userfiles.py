@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.authn.passwordfile.hash import PasswordHash
-from mooring.authn.tokenfile.authenticator import TokenFileAuthenticator, TokenTable
+from mooring.authn.passwordhash import PasswordHash
+from mooring.authn.tokenfile import TokenFileAuthenticator, TokenTable
 from mooring.errors import ConfigError
 from mooring.plane.files.reloading import Reloading
 from mooring.secret import Secret

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.authn.webhook import authenticator as rules
+from mooring.authn import webhook as rules
 from mooring.server.authentication import secondstage
 from tests.support.manualclock import ManualClock
 from tests.support.serverroom import Reply, Server, open_server

@@ -8,7 +8,7 @@ from typing import Any
 from mooring.authn import table
 from mooring.authn.host import Host, Target
 from mooring.authn.lastuses import LastUses
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import Clock
 from mooring.pki.keys import generate_key
 from mooring.plane.configuration import ServerConfig, server_config

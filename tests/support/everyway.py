@@ -14,11 +14,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from mooring.authn import login as usertoken
 from mooring.authn import own
-from mooring.authn.login import authenticator as usertoken
-from mooring.authn.oidc.provider import Published
-from mooring.authn.passwordfile.hash import PasswordHash
-from mooring.authn.serviceaccount.settings import DEFAULT_ISSUER
+from mooring.authn.oidc.authenticator import Published
+from mooring.authn.passwordhash import PasswordHash
+from mooring.authn.serviceaccountsettings import DEFAULT_ISSUER
 from mooring.identity import UserInfo
 from mooring.pki.jwt.jwks import parse_key_set
 from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, Bound, LegacyToken, bound_claims

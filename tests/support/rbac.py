@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from mooring.api.view import FixedView, View
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.reconciliation import AUTOUPDATE
-from mooring.authz.rbac.rules import API_GROUP
+from mooring.authz.rbac.authorizer import API_GROUP
+from mooring.authz.rbac.escalation import AUTOUPDATE
 
 PLURALS = {
     "Role": "roles",

@@ -20,8 +20,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.apimachinery.schema import Obj
 from mooring.authn import own
-from mooring.authn.oidc.provider import Published
-from mooring.authn.serviceaccount.settings import DEFAULT_ISSUER
+from mooring.authn.oidc.authenticator import Published
+from mooring.authn.serviceaccountsettings import DEFAULT_ISSUER
 from mooring.identity import NODES
 from mooring.pki.jwt.jwks import parse_key_set
 from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, Bound, LegacyToken, bound_claims

@@ -19,8 +19,7 @@ from mooring.api.kinds import BY_PLURAL, KINDS
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions, parse_list_options
 from mooring.apimachinery.patch.merge import merge_patch
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision, Ruling
+from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.identity import AUTHENTICATED, MASTERS, UserInfo
 from mooring.registry.admission.request import Admission
 from mooring.registry.admission.table import build

@@ -29,8 +29,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mooring.api.view import Views
-from mooring.authn.authenticator import CONNECTION, NOTHING, SECRET, Authenticator
-from mooring.authn.credentials import Credentials
+from mooring.authn.credentials import CONNECTION, NOTHING, SECRET, Authenticator, Credentials
+from mooring.authn.credentials import NAME as WEBSOCKET
 from mooring.authn.reasons import (
     NOT_ASKED,
     NOT_UTF8,
@@ -43,7 +43,6 @@ from mooring.authn.reasons import (
     WRONG_AUDIENCE,
 )
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
-from mooring.authn.websocketbearer import NAME as WEBSOCKET
 from mooring.identity import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo
 from mooring.pki.x509.checkedpeer import CheckedPeer
 

@@ -10,7 +10,7 @@ Rules kept here (docs/protocol/authentication.md#bearer-tokens; RFC 6750 section
    names is read in the same way; its credential is all the text after its name, and may be empty.
 4. Two spaces before the token make the token empty: it is ignored, and the caller gets a warning.
 5. A token or password becomes a `Secret` here and stays one.
-6. A request for a WebSocket may carry a token among its subprotocols (`mooring.authn.websocketbearer`). The credential of
+6. A request for a WebSocket may carry a token among its subprotocols (`mooring.authn.credentials`). The credential of
    `Authorization` comes first; the other token is judged when that is rejected.
 7. The page of another site that offers such a token has that token alone: a certificate, a password or a ticket came from the
    browser, and would let in a page that offers any text as a token. Scripts cannot set `Authorization: Bearer`.
@@ -20,14 +20,76 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, Protocol
 
+from mooring import base64url
+from mooring.api.view import Views
 from mooring.apimachinery.websocket import PROTOCOL, is_handshake, is_of_another_site, subprotocols
-from mooring.authn.verdict import Rejected
-from mooring.authn.websocketbearer import read_subprotocols, without_token
+from mooring.authn.reasons import NO_OTHER_SUBPROTOCOL, TOKEN_NOT_BASE64URL, TOKEN_NOT_UTF8, TOKEN_REPEATED
+from mooring.authn.verdict import FirstVerdict, Rejected
 from mooring.pki.x509.verify import ReadChain
 from mooring.secret import Secret
+
+# A bearer token in the list of WebSocket subprotocols, for browsers: they cannot set `Authorization` on a WebSocket.
+#
+# Rules kept here (docs/protocol/authentication.md#bearer-tokens-over-websocket):
+# 1. `base64url.bearer.authorization.k8s.io.<token as base64url without padding>` is looked for only in requests for a WebSocket;
+#    anywhere else it is an unknown header and offers nothing.
+# 2. There is at most one. The token is UTF-8. At least one other subprotocol stands beside it, because the server echoes one of
+#    the list and must never echo the token. What breaks these rules is a refused credential, never an anonymous request; the
+#    operator is told which.
+# 3. An empty token offers nothing.
+# 4. `without_token` is what everybody else reads: the list without the token, whether or not the token was used.
+
+NAME = "websocket"
+"""Name of this place of a token in the operator's records."""
+BEARER_PREFIX = "base64url.bearer.authorization.k8s.io."
+
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketToken:
+    """A token, or the reason for which it is malformed, or neither."""
+
+    token: Secret | None = None
+    refused: str = ""
+
+
+NO_TOKEN = WebSocketToken()
+
+
+def read_subprotocols(offered: Iterable[str]) -> WebSocketToken:
+    """The token in the subprotocols of a request for a WebSocket."""
+    others = 0
+    encoded: str | None = None
+    for name in offered:
+        if not name.startswith(BEARER_PREFIX):
+            others += 1
+        elif encoded is not None:
+            return WebSocketToken(refused=TOKEN_REPEATED)
+        else:
+            encoded = name.removeprefix(BEARER_PREFIX)
+    if not encoded:
+        return NO_TOKEN
+    if not _BASE64URL.fullmatch(encoded) or len(encoded) % 4 == 1:
+        return WebSocketToken(refused=TOKEN_NOT_BASE64URL)
+    token = base64url.decode(encoded)
+    try:
+        token.decode()
+    except UnicodeDecodeError:
+        return WebSocketToken(refused=TOKEN_NOT_UTF8)
+    return WebSocketToken(Secret(token)) if others else WebSocketToken(refused=NO_OTHER_SUBPROTOCOL)
+
+
+def without_token(offered: Iterable[str]) -> tuple[str, ...]:
+    """The subprotocols that are not a token."""
+    return tuple(name for name in offered if not name.startswith(BEARER_PREFIX))
+
 
 AUTHORIZATION = "authorization"
 EXTRA_SPACE = "the Authorization header has an extra space before the bearer token and was ignored"
@@ -51,7 +113,7 @@ class PeerMemo:
 
     def __init__(self) -> None:
         self.known: dict[object, object] = {}
-        """Only `mooring.authn.x509.peers` writes it."""
+        """Only `mooring.authn.x509` writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +164,7 @@ class Credentials:
     other: SchemeCredential | None = None
     source: str = ""
     read_peer: ReadChain | Rejected | None = field(default=None, init=False, repr=False, compare=False)
-    """The chain in `peer`, or its rejection, once an authenticator has read them. Only `mooring.authn.x509.peers` writes
+    """The chain in `peer`, or its rejection, once an authenticator has read them. Only `mooring.authn.x509` writes
     it. They are kept for the request alone: a chain takes several times its octets when it has been read."""
 
 
@@ -186,3 +248,35 @@ def _parse_basic(encoded: str) -> Basic:
     except (binascii.Error, ValueError):
         return UNREADABLE_BASIC
     return Basic(user, Secret(password)) if colon else UNREADABLE_BASIC
+
+
+# The protocol of an authenticator: it judges one kind of credential.
+#
+# Rules kept here: an authenticator is synchronous, reads views and never waits. It answers with one of three verdicts (law 3), or
+# with a deferred verdict that describes the missing work (law 2, `mooring.authn.verdict.Deferred`).
+
+CONNECTION: Literal["connection"] = "connection"
+SECRET: Literal["secret"] = "secret"  # noqa: S105 - a word for kinds of credentials, not a password
+NOTHING: Literal["nothing"] = "nothing"
+
+
+class Authenticator(Protocol):
+    """An authenticator that a row of `mooring.authn.table.PROVIDERS` built."""
+
+    @property
+    def name(self) -> str:
+        """Name in the operator's records, e.g. `client-certificate`."""
+
+    @property
+    def judges(self) -> Literal["connection", "secret", "nothing"]:
+        """`connection`: the peer's certificate, with the headers of a proxy. `secret`: a bearer token, a password or another
+        credential in a header.
+
+        `nothing` makes it a fallback: it is called only when every other authenticator left the request alone and no secret was
+        offered.
+        """
+
+    def authenticate(
+        self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]
+    ) -> FirstVerdict:
+        """One verdict, at once. Never raises for a bad credential."""

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from mooring.api.view import Views
-from mooring.authn.anonymousaccess import AnonymousAccess
-from mooring.authn.authenticator import Authenticator
+from mooring.authn.anonymous import AnonymousAccess
+from mooring.authn.credentials import Authenticator
 from mooring.authn.lastuses import LastUses
 from mooring.authn.verdict import Rejected
 from mooring.clock import Clock
@@ -102,7 +102,7 @@ class ExchangeDriver(Protocol):
 
 
 class Crls(Protocol):
-    """The CRLs in force (`mooring.authn.x509.crls`)."""
+    """The CRLs in force (`mooring.authn.x509`)."""
 
     def state(self, now: datetime) -> Hashable:
         """Return a value that differs from an earlier one when `rejection` may have another result."""
@@ -160,7 +160,8 @@ class VerifyingKeys(Protocol):
 class Configuration(Protocol):
     """The AuthenticationConfiguration of the server, from its file or from flags.
 
-    Issuers are `mooring.authn.oidc.issuer.IssuerConfig`. The host imports no single authenticator, so their type is not named here.
+    Issuers are `mooring.authn.oidc.authenticator.IssuerConfig`. The host imports no single authenticator, so their type is not
+    named here.
     """
 
     @property

@@ -22,9 +22,8 @@ from datetime import datetime
 from mooring.api.authentication.userinfo import user_info
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.authn.authenticator import SECRET, Authenticator
 from mooring.authn.chain import Found, Outcome, Pending, RejectedBy, judge
-from mooring.authn.credentials import Credentials, bearer_in
+from mooring.authn.credentials import SECRET, Authenticator, Credentials, bearer_in
 from mooring.authn.reasons import WRONG_AUDIENCE
 from mooring.clock import rfc3339
 from mooring.identity import UserInfo

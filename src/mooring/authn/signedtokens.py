@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from mooring.authn.claims.mapping import ClaimsRefusedError
+from mooring.authn.claims import ClaimsRefusedError
 from mooring.authn.verdict import NotMine, Rejected
-from mooring.authn.verifiedtokens import MAX_REMEMBERED, VerifiedTokens
+from mooring.authn.verdictcache import MAX_REMEMBERED, VerifiedTokens
 from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.claims import audiences, check_texts
 from mooring.pki.jwt.compact import Claims, claimed_issuer

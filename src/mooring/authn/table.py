@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from mooring.authn.anonymous.settings import AnonymousSettings
-from mooring.authn.bootstraptoken.settings import BootstrapTokenSettings
-from mooring.authn.custom.settings import CustomSettings
-from mooring.authn.keystone.settings import KeystoneSettings
-from mooring.authn.login.settings import LoginSettings
+from mooring.authn.anonymous import AnonymousSettings
+from mooring.authn.bootstraptoken import BootstrapTokenSettings
+from mooring.authn.custom import CustomSettings
+from mooring.authn.keystone import KeystoneSettings
+from mooring.authn.login import LoginSettings
 from mooring.authn.oidc.settings import OidcSettings
-from mooring.authn.passwordfile.settings import PasswordFileSettings
-from mooring.authn.recovery.settings import RecoverySettings
-from mooring.authn.requestheader.settings import RequestHeaderSettings
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
-from mooring.authn.settings import CacheSettings
-from mooring.authn.tokenfile.settings import TokenFileSettings
-from mooring.authn.webhook.settings import WebhookSettings
-from mooring.authn.x509.settings import ClientCertificateSettings
+from mooring.authn.passwordfile import PasswordFileSettings
+from mooring.authn.recovery import RecoverySettings
+from mooring.authn.requestheadersettings import RequestHeaderSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
+from mooring.authn.tokenfile import TokenFileSettings
+from mooring.authn.verdictcache import CacheSettings
+from mooring.authn.webhook import WebhookSettings
+from mooring.authn.x509 import ClientCertificateSettings
 from mooring.settings.declaration import Settings
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from types import MappingProxyType
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import parse_field_selector, parse_label_selector
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision, Ruling
-from mooring.authz.node.identifier import node_name
+from mooring.authz.decision import Attributes, Decision, Ruling
+from mooring.authz.node import node_name
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.errors import BadRequestError
 from mooring.identity import UserInfo

@@ -17,7 +17,7 @@ from mooring.api.customresource import custom_resource_definition
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.group import GROUP
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.rules import binding, cluster_binding, cluster_role, role, rule, service_account
+from mooring.authz.rbac.authorizer import binding, cluster_binding, cluster_role, role, rule, service_account
 from mooring.controllers.scope import EVERYTHING
 from mooring.controllers.standalonetable import SCOPES, SIGNER, Permission, items_of, written
 

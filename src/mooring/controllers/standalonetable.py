@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from mooring.api.mooring.group import GROUP
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.rules import rule
+from mooring.authz.rbac.authorizer import rule
 from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.controllers.node.lifecycle import GRACE_PERIOD, LEASE_NAMESPACE
 from mooring.controllers.scope import Scope

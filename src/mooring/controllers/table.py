@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from mooring.api.core.service.allocation import DEFAULT_RANGE, api_address
-from mooring.authn.x509.crls import ClientCrls
+from mooring.authn.x509 import ClientCrls
 from mooring.controllers.actions import Controller
 from mooring.controllers.bootstrap.bootstrapsigner import BootstrapSigner
 from mooring.controllers.bootstrap.tokencleaner import TokenCleaner

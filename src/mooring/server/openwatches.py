@@ -2,7 +2,7 @@
 
 Rules kept here:
 * A change that may end a credential or a right has every running watch judged again: the kinds that the checks of certificates
-  read (`mooring.authn.x509.checks`), bindings and roles, tokens and what they are bound to, the loss of an object that cannot be
+  read (`mooring.authn.x509`), bindings and roles, tokens and what they are bound to, the loss of an object that cannot be
   read any more, a followed file, or the CAs of clients. Other requests need nothing here: they are judged when they arrive.
 * They are also judged every JUMP_SECONDS, so that a watch ends soon after its certificate or token, also when the clock was set. A
   kube-apiserver lets it go on until its own timeout.
@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from mooring.api.mooring import ends
-from mooring.authn.x509.checks import READ_PLURALS
+from mooring.authn.x509 import READ_PLURALS
 from mooring.clock import JUMP_SECONDS, Clock
 from mooring.registry.cache.events import Transition
 from mooring.registry.store import Registry

@@ -16,7 +16,7 @@ Rules kept here:
   (`mooring.server.authentication.standing`), and credential and right once more when it writes.
 * The client learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of the server says `InternalError` and the
   Audit-Id, under which the operator finds the rest (law 11).
-* Handlers know which user sent a request, and not by which credential (`mooring.authn.stripping`).
+* Handlers know which user sent a request, and not by which credential (`mooring.authn.requestheader`).
 * Failed authentications are limited for each source. Beyond the budget each failure is answered late and with 429. A valid
   credential is never delayed, whatever else its source sends; only passwords, which are expensive to check, are not checked for
   such a source.
@@ -37,15 +37,13 @@ from mooring.apimachinery.options import parse_timeout
 from mooring.apimachinery.requestinfo import RequestInfo, parse_request
 from mooring.apimachinery.status import forbidden_error
 from mooring.apimachinery.uid import uuid4
-from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import BASIC, Outcome, RejectedBy
-from mooring.authn.credentials import Credentials, read_credentials
+from mooring.authn.credentials import Authenticator, Credentials, read_credentials
 from mooring.authn.guesses import GuessLimiter
 from mooring.authn.impersonation import NeededGrant, read_impersonation
 from mooring.authn.reasons import GUESSING
-from mooring.authn.stripping import Stripping
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision, Ruling
+from mooring.authn.requestheader import Stripping
+from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.clock import Clock
 from mooring.errors import (
     ApiError,

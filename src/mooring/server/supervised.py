@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mooring.authn.authenticator import CONNECTION, Authenticator
+from mooring.authn.credentials import CONNECTION, Authenticator
 from mooring.errors import ForbiddenError, TooManyRequestsError
 from mooring.server.hostshare.counts import Count
 from mooring.server.hostshare.share import ALONE, Counted, HostShare

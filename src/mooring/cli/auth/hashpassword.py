@@ -11,7 +11,7 @@ import sys
 
 import click
 
-from mooring.authn.passwordfile.hash import SALT_BYTES, hash_password
+from mooring.authn.passwordhash import SALT_BYTES, hash_password
 from mooring.cli.printing.output import echo
 from mooring.errors import ConfigError
 from mooring.secret import Secret

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * The state is the verdict of the checks with which the server judges a certificate, on the objects that it judges by: the denylist
-  (`mooring.authn.x509.denylist`), the membership of the node (`mooring.authn.x509.membership`), and the CAs that verify clients.
+  (`mooring.authn.revocations`), the membership of the node (`mooring.authn.revocations`), and the CAs that verify clients.
 * A NodeIdentity is written before the certificate is signed, and holds an upper bound of its end. The end, and the moment of issue,
   are those in the lineage. Without it, for a user who may not read it, the upper bound is shown, and a node entry revokes what it
   recorded.
@@ -30,11 +30,11 @@ from mooring.api.mooring.certificaterevocation import KIND, node_entry
 from mooring.api.mooring.membership import NODES, has_ended
 from mooring.api.view import NamespacedName, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
-from mooring.authn.clientcas.bundles import NAME as CLIENT_CAS
-from mooring.authn.clientcas.bundles import NAMESPACE as CLIENT_CAS_NAMESPACE
+from mooring.authn import revocations
+from mooring.authn.clientcas import NAME as CLIENT_CAS
+from mooring.authn.clientcas import NAMESPACE as CLIENT_CAS_NAMESPACE
 from mooring.authn.reasons import UNKNOWN_CA
-from mooring.authn.x509 import denylist, membership
-from mooring.authn.x509.reasons import RETIRED_CA
+from mooring.authn.revocations import RETIRED_CA
 from mooring.cli import cluster
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import other_program
@@ -375,11 +375,11 @@ class Judged:
 
 def judge(peer: CheckedPeer, views: Views, now: datetime) -> Judged:
     """Return the verdict of the denylist and of the membership on a certificate. Its end and its CA are not judged."""
-    for _, entry in denylist.entries_about(peer, views[PLURAL]):
+    for _, entry in revocations.entries_about(peer, views[PLURAL]):
         return Judged(REVOKED, entry["metadata"]["name"], spec_of(entry).get("reason", ""))
-    if rejected := denylist.revoked(peer, views, now):
+    if rejected := revocations.revoked(peer, views, now):
         return Judged(REVOKED, "", rejected.reason)
-    if rejected := membership.ended_or_replaced(peer, views, now):
+    if rejected := revocations.ended_or_replaced(peer, views, now):
         return Judged(ENDED, "", rejected.reason)
     return Judged(VALID)
 

@@ -34,8 +34,8 @@ from mooring.api.mooring.certificaterevocation import KIND, REASONS, UNSPECIFIED
 from mooring.api.mooring.membership import NODES
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
-from mooring.authn.clientcas.bundles import NAME as CLIENT_CAS
-from mooring.authn.clientcas.bundles import NAMESPACE as CLIENT_CAS_NAMESPACE
+from mooring.authn.clientcas import NAME as CLIENT_CAS
+from mooring.authn.clientcas import NAMESPACE as CLIENT_CAS_NAMESPACE
 from mooring.cli import cluster, serverreport
 from mooring.cli.certs import inventory
 from mooring.cli.certs.ending import of_server

@@ -20,7 +20,7 @@ import click
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificaterevocation import key_entry, node_entry, serial_entry
 from mooring.apimachinery.schema import Obj
-from mooring.authn.x509 import reasons
+from mooring.authn import revocations
 from mooring.cli import serverreport
 from mooring.cli.auth.explain import request_explanation
 from mooring.cli.certs import inventory
@@ -52,11 +52,11 @@ CLIENT_CERTIFICATE = "client-certificate"
 """Name of the authenticator."""
 _STATES = {
     "expired": EXPIRED,
-    reasons.CERTIFICATE_REVOKED: REVOKED,
-    reasons.KEY_REVOKED: REVOKED,
-    reasons.NODE_REVOKED: REVOKED,
-    reasons.NODE_DELETED: ENDED,
-    reasons.NODE_KEY_REPLACED: ENDED,
+    revocations.CERTIFICATE_REVOKED: REVOKED,
+    revocations.KEY_REVOKED: REVOKED,
+    revocations.NODE_REVOKED: REVOKED,
+    revocations.NODE_DELETED: ENDED,
+    revocations.NODE_KEY_REPLACED: ENDED,
 }
 """States by the reason code of the authenticator."""
 _LABELS = {

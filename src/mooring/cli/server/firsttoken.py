@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from mooring.authn.bootstraptoken.settings import BootstrapTokenSettings
+from mooring.authn.bootstraptoken import BootstrapTokenSettings
 from mooring.cli.join.joincommand import WITHHELD, agent_line, join_line
 from mooring.cli.options.flags import DURATION, options_of
 from mooring.cli.printing.output import echo

@@ -39,7 +39,7 @@ from mooring.api.mooring.membership import lapse
 from mooring.api.mooring.nodeidentity import companions_of, keys_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.authn.x509.denylist import entries_about
+from mooring.authn.revocations import entries_about
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer

@@ -28,8 +28,8 @@ from mooring.api.mooring.membership import has_companion, has_ended, may_use_nam
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.authn.x509 import denylist
-from mooring.authn.x509.crls import ClientCrls
+from mooring.authn import revocations
+from mooring.authn.x509 import ClientCrls
 from mooring.controllers.certificates.issuance import Issuance, Objection
 from mooring.identity import NODE_PREFIX, RECOVERING_NODE_PREFIX, SERVICE_ACCOUNT_PREFIX
 from mooring.pki.x509.checkedpeer import CheckedPeer, recorded_peer
@@ -74,7 +74,7 @@ def _certificate_objection(issuance: Issuance, views: Views, crls: ClientCrls) -
     if peer is None:
         return Objection(REQUESTER_UNKNOWN, "the record of the requester's certificate cannot be read")
     now = issuance.now
-    rejection = denylist.revoked(peer, views, now) or crls.rejection(peer, views, now)
+    rejection = revocations.revoked(peer, views, now) or crls.rejection(peer, views, now)
     if rejection is not None and not rejection.is_undecided:
         return _revoked(f"by {rejection.detail}")
     if rejection is not None:

@@ -19,7 +19,7 @@ from mooring.api.core.pod.references import references
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn.lastuses import LAST_USED
-from mooring.authn.serviceaccount.legacy import INVALID_SINCE
+from mooring.authn.serviceaccount import INVALID_SINCE
 from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue, Update
 from mooring.controllers.serviceaccount.legacytokentracking import CONFIG_MAPS, parse_day, tracked_since

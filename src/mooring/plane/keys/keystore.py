@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mooring.api.core.service.allocation import api_address
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import PrivateKey, PublicKey, generate_key, load_private_key, private_key_pem, public_key_pem

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mooring.authn import table
-from mooring.authn.authenticator import NOTHING, Authenticator
+from mooring.authn.credentials import NOTHING, Authenticator
 from mooring.authn.host import Host, Target
 from mooring.authn.lastuses import LastUses
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import Clock
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configuration import ServerConfig

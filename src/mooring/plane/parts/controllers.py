@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from mooring.api.core.service.allocation import api_address
-from mooring.authn.recovery.settings import RecoverySettings
+from mooring.authn.recovery import RecoverySettings
 from mooring.controllers.certificates.noderecovery import NodeRecovery
 from mooring.controllers.table import ControllerSettings, build, selected
 from mooring.plane.background.masterleases import MasterLeases

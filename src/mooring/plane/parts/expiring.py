@@ -10,8 +10,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from mooring.authn.requestheader.settings import RequestHeaderSettings
-from mooring.authn.x509.settings import ClientCertificateSettings
+from mooring.authn.requestheadersettings import RequestHeaderSettings
+from mooring.authn.x509 import ClientCertificateSettings
 from mooring.client.files import read_limited
 from mooring.pki.x509.bundles import certificates, certificates_among
 from mooring.pki.x509.certificate import Certificate

@@ -6,10 +6,10 @@ from functools import partial
 
 from mooring.api.kinds import RESOURCES
 from mooring.authn.guesses import GuessLimiter
-from mooring.authn.login.settings import LoginSettings
-from mooring.authn.requestheader.settings import RequestHeaderSettings
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
-from mooring.authn.stripping import Stripping
+from mooring.authn.login import LoginSettings
+from mooring.authn.requestheader import Stripping
+from mooring.authn.requestheadersettings import RequestHeaderSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.plane.parts.controllers import Controllers
 from mooring.plane.parts.expiring import kubeconfigs
 from mooring.plane.parts.foundation import Foundation

@@ -12,9 +12,7 @@ from pathlib import Path
 
 from mooring.api.kinds import BY_PLURAL
 from mooring.authz import table as authz
-from mooring.authz.attributes import Attributes
-from mooring.authz.chain import authorize
-from mooring.authz.decision import Decision
+from mooring.authz.decision import Attributes, Decision, authorize
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.clock import Clock
 from mooring.controllers import table as controllers

@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 
 from mooring.apimachinery.schema import Obj
-from mooring.authn.x509.settings import ClientCertificateSettings
+from mooring.authn.x509 import ClientCertificateSettings
 from mooring.controllers.certificates.names.nameevidence import serving_names_config_map
 from mooring.pki.x509.bundles import certificates_among
 from mooring.plane.background.encryptionlease import EncryptionLease

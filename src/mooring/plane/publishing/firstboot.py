@@ -23,7 +23,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.bootstrappolicy import default_policy, k3s_policy, kubeadm_policy
-from mooring.authz.rbac.reconciliation import reconcile
+from mooring.authz.rbac.escalation import reconcile
 from mooring.clock import Clock
 from mooring.errors import AlreadyExistsError, ApiError, ConflictError, MooringError, NotFoundError
 from mooring.identity import API_SERVER_USER

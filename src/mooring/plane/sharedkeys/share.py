@@ -31,7 +31,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from mooring.apimachinery.uid import uuid4
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, MooringError, StorageError
 from mooring.plane.configuration import ServerConfig

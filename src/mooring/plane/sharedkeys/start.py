@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mooring import queuedoutput
-from mooring.authn.x509.settings import ClientCertificateSettings
+from mooring.authn.x509 import ClientCertificateSettings
 from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError

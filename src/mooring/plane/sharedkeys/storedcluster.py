@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.authn.clientcas import bundles
+from mooring.authn import clientcas
 from mooring.controllers.certificates.publishing import rootcacertpublisher
 from mooring.errors import ConfigError, MooringError
 from mooring.registry.cache.stored import normalize
@@ -26,7 +26,7 @@ from mooring.trust.sharedkeys.reconciliation import StoredCluster
 
 KUBE_SYSTEM = "kube-system"
 NAMED_IN = (
-    (bundles.NAMESPACE, bundles.NAME, "client-ca-file"),
+    (clientcas.NAMESPACE, clientcas.NAME, "client-ca-file"),
     (KUBE_SYSTEM, rootcacertpublisher.NAME, "ca.crt"),
     (clusterinfo.NAMESPACE, clusterinfo.NAME, KUBECONFIG_KEY),
 )

@@ -20,7 +20,7 @@ from typing import Any
 from mooring.api.certificates import podcertificaterequest
 from mooring.api.certificates.podrequestvalidation import is_same_status
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Attributes
 from mooring.errors import InvalidError, forbidden, quoted
 from mooring.identity import MASTERS
 from mooring.pki.errors import RequestError

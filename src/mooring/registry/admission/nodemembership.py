@@ -1,6 +1,6 @@
 """NodeMembership: a machine whose Node was deleted does not create it again by itself.
 
-Rules kept here: the certificate of such a machine is rejected before admission (`mooring.authn.x509.membership`). This plugin
+Rules kept here: the certificate of such a machine is rejected before admission (`mooring.authn.revocations`). This plugin
 refuses the Node when the machine authenticates in another way, such as by a bearer token or as an impersonated user. While the
 membership cannot be read, the machine waits. An administrator may create the Node.
 """
@@ -8,7 +8,7 @@ membership cannot be read, the machine waits. An administrator may create the No
 from __future__ import annotations
 
 from mooring.api.mooring.membership import lapse
-from mooring.authz.node.identifier import node_name
+from mooring.authz.node import node_name
 from mooring.errors import ServiceUnavailableError
 from mooring.registry.admission.request import AdmissionRequest
 

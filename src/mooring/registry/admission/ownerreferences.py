@@ -11,8 +11,7 @@ Rules kept here (docs/protocol/objects.md#owner-references):
 from __future__ import annotations
 
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision
+from mooring.authz.decision import Attributes, Decision
 from mooring.registry.admission.request import AdmissionRequest
 
 _LEFT_OUT = "pods/status"

@@ -6,9 +6,8 @@ validated, as kube-apiserver does. The RBAC rules are read from the same views a
 
 from __future__ import annotations
 
-from mooring.authz.rbac.authorizer import Rbac
+from mooring.authz.rbac.authorizer import API_GROUP, Rbac
 from mooring.authz.rbac.escalation import check_binding, check_role
-from mooring.authz.rbac.rules import API_GROUP
 from mooring.registry.admission.request import AdmissionRequest
 
 _CHECKS = {

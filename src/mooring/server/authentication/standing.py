@@ -4,7 +4,7 @@ Rules kept here (docs/adr/0058-credentials-are-judged-at-the-commit.md):
 * A request waits for its body, for a seat, for a thread, for the store. A verdict from before such a wait is not used after it:
   the whole chain judges again, at the time of the clock, and must find the same user.
 * Authenticators answer from memory while nothing has changed: those of certificates compare the revisions of the views that they
-  read (`mooring.authn.x509.checks`), those of tokens compare times and look up objects. So a second judgement costs microseconds,
+  read (`mooring.authn.x509`), those of tokens compare times and look up objects. So a second judgement costs microseconds,
   and no change can be missed, be it of a view, a file, a CA, a key or the time.
 * `check` never waits, and the caller has no `await` between it and the effect. It judges the right of the request as well.
   `confirm` first waits for views as fresh as a linearizable read, for an effect that grants a right.
@@ -27,9 +27,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import Outcome, Pending, judge, judge_at_once
-from mooring.authn.credentials import Credentials
+from mooring.authn.credentials import Authenticator, Credentials
 from mooring.authn.guesses import GuessLimiter
 from mooring.authn.reasons import UNDECIDED
 from mooring.clock import Clock

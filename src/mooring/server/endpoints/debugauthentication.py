@@ -20,9 +20,8 @@ from typing import Any
 from mooring.api.authentication.userinfo import user_info
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.schema import Obj
-from mooring.authn.authenticator import Authenticator
 from mooring.authn.chain import judge
-from mooring.authn.credentials import Basic, Credentials, bearer
+from mooring.authn.credentials import Authenticator, Basic, Credentials, bearer
 from mooring.errors import BadRequestError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import NO_CERTIFICATE, certificate_blocks

@@ -4,7 +4,7 @@
     {}                                       →  a token
 
 Rules kept here (docs/adr/0020):
-* `mooring.authn.login.exchange` and RBAC (ClusterRole `mooring:login`) decide which users may log in. With a configured lifetime
+* `mooring.authn.login` and RBAC (ClusterRole `mooring:login`) decide which users may log in. With a configured lifetime
   of zero the path does not exist.
 * Only the key of a certificate request is used, together with the proof that its sender holds it. All names come from the
   authenticated user.
@@ -25,9 +25,9 @@ from mooring.api.view import Views
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.uid import uuid4
-from mooring.authn.login import exchange as rules
-from mooring.authn.login.authenticator import claims_of
-from mooring.authn.serviceaccount.tokenrequest import ISSUED_CREDENTIAL_ID
+from mooring.authn import login as rules
+from mooring.authn.login import claims_of
+from mooring.authn.serviceaccount import ISSUED_CREDENTIAL_ID
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, BadRequestError, ForbiddenError
 from mooring.identity import UserInfo

@@ -20,11 +20,10 @@ from mooring.apimachinery.codec.limits import work_size
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import parse_write_options
 from mooring.apimachinery.schema import Obj
-from mooring.authn.authenticator import Authenticator
+from mooring.authn.credentials import Authenticator
 from mooring.authn.review import review_self, review_token
 from mooring.authz import review as access
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Authorize
+from mooring.authz.decision import Attributes, Authorize
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.errors import BadRequestError, Details, InvalidError, MethodNotAllowedError, ServiceUnavailableError
 from mooring.registry.store import Registry

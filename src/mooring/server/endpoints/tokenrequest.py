@@ -16,7 +16,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import parse_write_options
 from mooring.apimachinery.uid import uuid4
-from mooring.authn.serviceaccount.tokenrequest import ISSUED_CREDENTIAL_ID, TokenIssuance, issue
+from mooring.authn.serviceaccount import ISSUED_CREDENTIAL_ID, TokenIssuance, issue
 from mooring.authz.decision import Authorize
 from mooring.errors import InvalidError, MethodNotAllowedError
 from mooring.pki.jwt.token import TokenKeys

@@ -49,8 +49,7 @@ from mooring.apimachinery.schema import Message, Obj
 from mooring.apimachinery.scheme import unexpected_kind
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.apimachinery.status import success_status
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Decision
+from mooring.authz.decision import Attributes, Decision
 from mooring.clock import Clock
 from mooring.errors import (
     BadRequestError,

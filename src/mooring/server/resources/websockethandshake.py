@@ -12,7 +12,7 @@ from __future__ import annotations
 from wsproto.utilities import generate_accept_token
 
 from mooring.apimachinery.websocket import PROTOCOL, is_handshake, is_of_another_site, is_valid_origin, subprotocols
-from mooring.authn.websocketbearer import without_token
+from mooring.authn.credentials import without_token
 from mooring.errors import BadRequestError, ForbiddenError
 from mooring.server.response.render import error_response
 from mooring.server.transport.http import Header, Request, Response

@@ -3,7 +3,7 @@
 Rules kept here:
 * A client certificate is requested, never required, and never verified during the handshake: Kubernetes answers 401 to a
   certificate that does not verify, unless the request carries a valid bearer token (docs/protocol/authentication.md#connections).
-  So the verify callback accepts everything and `mooring.authn.x509.authenticator` verifies the chain afterwards (docs/adr/0003).
+  So the verify callback accepts everything and `mooring.authn.x509` verifies the chain afterwards (docs/adr/0003).
 * The names of the client CAs are advertised, so that clients with several certificates select the right one.
 * The minimum version is TLS 1.2. Its suites have forward secrecy and authenticated encryption unless others are asked for: clients
   in Go have had them since 1.8.

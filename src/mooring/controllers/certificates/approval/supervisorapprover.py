@@ -19,8 +19,7 @@ from datetime import datetime
 
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.decision import Authorize
+from mooring.authz.decision import Attributes, Authorize
 from mooring.controllers.actions import Action, CheckAccess, Entropy, Key, Retry
 from mooring.controllers.certificates.approval.approver import GROUP, access_review, marked_as_not_granted
 from mooring.controllers.certificates.approval.automaticapproval import approval, undecided

@@ -24,8 +24,8 @@ from collections.abc import Mapping
 from mooring.api.certificates.podcertificates import is_owner
 from mooring.api.mooring import certificaterevocation
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
-from mooring.authz.node.identifier import node_name
+from mooring.authz.decision import Attributes
+from mooring.authz.node import node_name
 from mooring.errors import NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING

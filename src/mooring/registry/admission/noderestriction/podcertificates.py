@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from mooring.api.certificates.podcertificates import account_problem, is_pod, pod_problem, volume_signers
 from mooring.apimachinery.schema import Obj
-from mooring.authz.attributes import Attributes
+from mooring.authz.decision import Attributes
 from mooring.errors import ConflictError, quoted
 from mooring.registry.admission.certificates import GROUP
 from mooring.registry.admission.request import AdmissionRequest

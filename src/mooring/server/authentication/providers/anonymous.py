@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from mooring.authn.anonymous.authenticator import Anonymous
-from mooring.authn.anonymous.settings import AnonymousSettings
-from mooring.authn.anonymousaccess import AnonymousAccess
+from mooring.authn.anonymous import Anonymous, AnonymousAccess, AnonymousSettings
 from mooring.authn.host import ONCE_A_SERVER, Configured, Host, Running
 from mooring.settings.authorization import AuthorizationSettings
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mooring.authn.bootstraptoken.authenticator import BootstrapTokenAuthenticator
-from mooring.authn.bootstraptoken.settings import BootstrapTokenSettings
+from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator, BootstrapTokenSettings
 from mooring.authn.host import Configured, Host, Running
 
 

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * After a change, authenticators judge under the new CAs and CRLs from the next request on, on open connections too.
-* A change that breaks a rule of `mooring.authn.clientcas.bundles` or `mooring.pki.x509.crl` is not used.
+* A change that breaks a rule of `mooring.authn.clientcas` or `mooring.pki.x509.crl` is not used.
 * CRLs are read in a thread, because one may have 100 000 entries. They are verified under the CAs that the files hold at that time,
   and read again when those change, before the new CAs are in force.
 """
@@ -12,11 +12,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from mooring.authn.clientcas.bundles import Bundles, Certificates
+from mooring.authn.clientcas import Bundles, Certificates
 from mooring.authn.host import Configured, Files
-from mooring.authn.requestheader.settings import RequestHeaderSettings
-from mooring.authn.x509.crls import ClientCrls
-from mooring.authn.x509.settings import ClientCertificateSettings
+from mooring.authn.requestheadersettings import RequestHeaderSettings
+from mooring.authn.x509 import ClientCertificateSettings, ClientCrls
 from mooring.errors import ConfigError
 from mooring.observed import Observed
 from mooring.pki.errors import PkiError

@@ -29,13 +29,12 @@ from types import ModuleType
 from typing import Any, cast
 
 from mooring.authn.chain import BASIC, BEARER
-from mooring.authn.custom.authenticator import CustomAuthenticator
-from mooring.authn.custom.settings import CustomAuthenticatorEntry, CustomSettings
+from mooring.authn.credentials import NAME as WEBSOCKET
+from mooring.authn.custom import CustomAuthenticator, CustomAuthenticatorEntry, CustomSettings
 from mooring.authn.host import Configured, Host, Running
 from mooring.authn.own import BlockingAuthenticator, Offered, OwnAuthenticator, Rejected, RemoteAuthenticator
 from mooring.authn.reasons import FAILED, TOO_BUSY
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
-from mooring.authn.websocketbearer import NAME as WEBSOCKET
 from mooring.errors import ConfigError
 
 log = logging.getLogger("mooring.authentication")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mooring.authn.chain import BASIC
 from mooring.authn.host import Configured, Host, Running
-from mooring.authn.k3stoken.authenticator import K3sTokenAuthenticator
+from mooring.authn.k3stoken import K3sTokenAuthenticator
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from mooring.authn.chain import BASIC
 from mooring.authn.host import Configured, Host, RetirableTarget, Running
-from mooring.authn.keystone.authenticator import TARGET, KeystoneAuthenticator, tokens_url
-from mooring.authn.keystone.settings import KeystoneSettings
-from mooring.authn.settings import CacheSettings
-from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
+from mooring.authn.keystone import TARGET, KeystoneAuthenticator, KeystoneSettings, tokens_url
+from mooring.authn.verdictcache import KEY_BYTES, CacheSettings, VerdictCache
 from mooring.errors import ConfigError
 from mooring.trust.cafile import named_cas
 

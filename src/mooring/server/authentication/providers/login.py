@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from mooring.authn.host import Configured, Host, Running
-from mooring.authn.login.authenticator import UserTokenAuthenticator
-from mooring.authn.login.settings import LoginSettings
+from mooring.authn.login import LoginSettings, UserTokenAuthenticator
 
 
 def build(config: Configured, host: Host) -> Running | None:

@@ -18,15 +18,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mooring.authn.anonymous.settings import AnonymousSettings
-from mooring.authn.anonymousaccess import AnonymousAccess
+from mooring.authn.anonymous import AnonymousAccess, AnonymousSettings
 from mooring.authn.host import Configured, Files, Gauge, Host, Running, Target
 from mooring.authn.oidc.authenticationconfig import AuthenticationConfiguration, from_flags, parse
-from mooring.authn.oidc.authenticator import OidcAuthenticator
-from mooring.authn.oidc.issuer import IssuerConfig, JwtIssuer
-from mooring.authn.oidc.provider import discover
+from mooring.authn.oidc.authenticator import IssuerConfig, JwtIssuer, OidcAuthenticator, discover
 from mooring.authn.oidc.settings import OidcSettings
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import wait_until
 from mooring.errors import ConfigError
 from mooring.observed import Observed

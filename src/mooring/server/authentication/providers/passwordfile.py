@@ -5,10 +5,8 @@ from __future__ import annotations
 from mooring.authn import verdictcache
 from mooring.authn.chain import BASIC
 from mooring.authn.host import Configured, Host, Running
-from mooring.authn.passwordfile.authenticator import KEY_BYTES, PasswordFileAuthenticator
-from mooring.authn.passwordfile.settings import PasswordFileSettings
-from mooring.authn.settings import CacheSettings
-from mooring.authn.verdictcache import VerdictCache
+from mooring.authn.passwordfile import KEY_BYTES, PasswordFileAuthenticator, PasswordFileSettings
+from mooring.authn.verdictcache import CacheSettings, VerdictCache
 from mooring.server.authentication.providers.userfile import follow
 
 KEY = "basic-auth-file"

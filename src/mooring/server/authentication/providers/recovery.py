@@ -7,9 +7,8 @@ back.
 from __future__ import annotations
 
 from mooring.authn.host import Configured, Host, Running
-from mooring.authn.recovery.authenticator import RecoveryAuthenticator
-from mooring.authn.recovery.settings import OFF, RecoverySettings
-from mooring.authn.x509.checks import with_crls
+from mooring.authn.recovery import OFF, RecoveryAuthenticator, RecoverySettings
+from mooring.authn.x509 import with_crls
 from mooring.pki.x509.verify import ClientTrust
 
 

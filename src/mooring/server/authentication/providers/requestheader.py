@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mooring.authn.host import Configured, Host, Running
-from mooring.authn.requestheader.authenticator import RequestHeaderAuthenticator
-from mooring.authn.requestheader.settings import RequestHeaderSettings
-from mooring.authn.x509.checks import with_crls
+from mooring.authn.requestheader import RequestHeaderAuthenticator
+from mooring.authn.requestheadersettings import RequestHeaderSettings
+from mooring.authn.x509 import with_crls
 from mooring.pki.x509.verify import ClientTrust
 
 

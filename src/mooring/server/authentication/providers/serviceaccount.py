@@ -14,9 +14,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from mooring.authn.host import Configured, Files, Host, Running
-from mooring.authn.serviceaccount.authenticator import ServiceAccountAuthenticator
-from mooring.authn.serviceaccount.legacy import LegacyServiceAccountAuthenticator
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.serviceaccount import LegacyServiceAccountAuthenticator, ServiceAccountAuthenticator
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.errors import ConfigError
 from mooring.observed import Observed
 from mooring.pki.errors import PkiError

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from mooring.authn.host import Configured, Host, Running
-from mooring.authn.tokenfile.authenticator import KEY_BYTES, TokenFileAuthenticator
-from mooring.authn.tokenfile.settings import TokenFileSettings
+from mooring.authn.tokenfile import KEY_BYTES, TokenFileAuthenticator, TokenFileSettings
 from mooring.server.authentication.providers.userfile import follow
 
 KEY = "token-auth-file"

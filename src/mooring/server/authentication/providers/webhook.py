@@ -17,12 +17,10 @@ from pathlib import Path
 
 from mooring.authn.host import Configured, DescribedTarget, Host, Running
 from mooring.authn.reasons import FAILED, TIMED_OUT
-from mooring.authn.serviceaccount.settings import ServiceAccountSettings
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.authn.verdict import Accepted, NotMine, Verdict
 from mooring.authn.verdictcache import KEY_BYTES
-from mooring.authn.webhook.authenticator import TARGET, WebhookAuthenticator
-from mooring.authn.webhook.reasons import BAD_ANSWER, ERROR, UNREACHABLE
-from mooring.authn.webhook.settings import WebhookSettings
+from mooring.authn.webhook import BAD_ANSWER, ERROR, TARGET, UNREACHABLE, WebhookAuthenticator, WebhookSettings
 from mooring.errors import ConfigError
 from mooring.trust.kubeconfig.model import KubeconfigError, Selected, resolve_paths, select_context
 from mooring.trust.kubeconfig.text import parse_kubeconfig

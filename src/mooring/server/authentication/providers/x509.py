@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from mooring.authn.host import ALWAYS, Configured, Host, Running
-from mooring.authn.x509.authenticator import ClientCertificateAuthenticator
-from mooring.authn.x509.checks import with_crls
-from mooring.authn.x509.settings import ClientCertificateSettings
+from mooring.authn.x509 import ClientCertificateAuthenticator, ClientCertificateSettings, with_crls
 from mooring.pki.x509.verify import ClientTrust
 
 

@@ -41,8 +41,8 @@ from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import parse_field_selector
-from mooring.authn.serviceaccount.tokenrequest import ISSUED_CREDENTIAL_ID
-from mooring.authn.x509.denylist import revoked
+from mooring.authn.revocations import revoked
+from mooring.authn.serviceaccount import ISSUED_CREDENTIAL_ID
 from mooring.clock import Clock, parse_rfc3339, rfc3339
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
 from mooring.controllers.certificates.names.nameownership import MEMBERSHIP_ENDED, NAME_TAKEN

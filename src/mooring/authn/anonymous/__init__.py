@@ -1,1 +1,0 @@
-"""Requests without a credential become `system:anonymous`."""

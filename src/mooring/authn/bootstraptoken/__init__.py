@@ -1,1 +1,0 @@
-"""Bootstrap tokens, with which machines join."""

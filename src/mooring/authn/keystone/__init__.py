@@ -1,1 +1,0 @@
-"""Passwords that an OpenStack Keystone judges."""

@@ -1,1 +1,0 @@
-"""Passwords from a CSV file, plain or hashed."""

@@ -1,1 +1,0 @@
-"""Users that an authenticating proxy names in headers."""

@@ -1,1 +1,0 @@
-"""Service account tokens: bound ones, those that Secrets hold, and the issue of new ones."""

@@ -1,1 +1,0 @@
-"""Bearer tokens from a CSV file."""

@@ -1,1 +1,0 @@
-"""Bearer tokens that a service of the operator reviews."""
