@@ -26,11 +26,11 @@ from mooring.pki.rootca import RootCa
 from mooring.pki.x509.signers import SIGNERS
 from mooring.plane.configuration import SUBJECTS, declared_settings
 from mooring.registry.admission.table import ADMISSION
-from mooring.server.authentication.providers.custom import CustomCalls
+from mooring.server.authentication.custom import CustomCalls
 from mooring.server.endpoints.reviews import REVIEWS, review
 from mooring.server.endpoints.supervisor.table import ROUTES
 from mooring.server.endpoints.table import ENDPOINTS, ServedPath, find
-from mooring.server.endpoints.tokenrequest import service_account_token
+from mooring.server.endpoints.tokens import service_account_token
 from mooring.settings.declaration import Settings
 from mooring.settings.signing import SIGNING_DURATION
 from mooring.settings.standalone import StandaloneSettings
@@ -110,7 +110,7 @@ TABLES: dict[str, tuple[Collect, Collect]] = {
     "authenticators": (
         lambda folder: (
             *classes("mooring.authn", "authenticate"),
-            *classes("mooring.server.authentication.providers", "authenticate"),
+            *classes("mooring.server.authentication", "authenticate"),
         ),
         lambda folder: (*map(type, built(**everything(folder))), CustomCalls),
     ),

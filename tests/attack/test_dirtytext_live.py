@@ -26,7 +26,7 @@ from mooring.cli.printing.lineformat import CONTINUED, MAX_LINE
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
-from mooring.server.audit.truncate import MAX_RECORD
+from mooring.server.audit.auditevent import MAX_RECORD
 from mooring.server.endpoints.table import ENDPOINTS
 from tests.support import forkserver
 from tests.support.liveserver import LiveServer

@@ -26,8 +26,8 @@ from mooring.authn.own import (
     User,
 )
 from mooring.authn.verdict import Deferred, Verdict
-from mooring.server.authentication.providers import custom as runtime
-from mooring.server.authentication.providers.custom import CustomCalls
+from mooring.server.authentication import custom as runtime
+from mooring.server.authentication.custom import CustomCalls
 from mooring.server.authentication.secondstage import SecondStage
 from tests.support.manualclock import ManualClock, settle
 
@@ -334,7 +334,7 @@ ENDLESS = """
 import asyncio, sys, threading
 from datetime import UTC, datetime
 from mooring.authn.own import Offered, Secret
-from mooring.server.authentication.providers.custom import CustomCalls
+from mooring.server.authentication.custom import CustomCalls
 
 class Endless:
     def authenticate(self, offered):

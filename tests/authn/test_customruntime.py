@@ -18,7 +18,7 @@ import pytest
 from mooring.authn.host import Running
 from mooring.authn.table import NAMES
 from mooring.errors import ConfigError
-from mooring.server.authentication.providers.custom import RESERVED_NAMES, build
+from mooring.server.authentication.custom import RESERVED_NAMES, build
 from tests.support.authnhost import AuthnHost, configured
 from tests.support.serverroom import Reply, Server, connection, open_server
 

@@ -10,7 +10,7 @@ import pytest
 
 from mooring.pki.x509.clusterca import CaState
 from mooring.plane.files.reloading import Reloading
-from mooring.server.authentication.providers.clientcas import FollowedClientCas
+from mooring.server.authentication.clientcas import FollowedClientCas
 from tests.support.authnhost import configured
 from tests.support.testca import ThrowawayCA
 

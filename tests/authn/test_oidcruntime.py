@@ -24,7 +24,7 @@ from mooring.authn.verdict import Accepted, Rejected
 from mooring.errors import ConfigError
 from mooring.plane.files.reloading import Reloading
 from mooring.secret import Secret
-from mooring.server.authentication.providers.oidc import (
+from mooring.server.authentication.oidc import (
     HEALTHY_SECONDS,
     LINGER_SECONDS,
     RETRY_SECONDS,

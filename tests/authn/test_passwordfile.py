@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from mooring.authn import passwordfile
 from mooring.authn.chain import Found, Outcome, RejectedBy, judge
 from mooring.authn.credentials import UNREADABLE_BASIC, Basic, Credentials, bearer
-from mooring.authn.passwordfile import KEY_BYTES, UNKNOWN_USER, WRONG_PASSWORD, PasswordFileAuthenticator
+from mooring.authn.passwordfile import UNKNOWN_USER, WRONG_PASSWORD, PasswordFileAuthenticator
 from mooring.authn.passwordhash import PasswordHash
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
-from mooring.authn.verdictcache import VerdictCache
+from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
 from mooring.secret import Secret

@@ -23,7 +23,7 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.checkedpeer import CheckedPeer
 from mooring.pki.x509.verify import ClientTrust, ReadChain, VerifiedPeer, read_chain
-from mooring.server.authentication.providers.recovery import build
+from mooring.server.authentication.providers import build_recovery
 from tests.support.authnhost import AuthnHost, configured
 from tests.support.costlycertificates import chain
 
@@ -246,8 +246,8 @@ def test_the_checks_of_client_certificates_apply() -> None:
 
 def test_the_setting_turns_it_off() -> None:
     config = configured(node_recovery="off")
-    assert build(config, AuthnHost(config).host) is None
-    running = build(configured(), AuthnHost().host)
+    assert build_recovery(config, AuthnHost(config).host) is None
+    running = build_recovery(configured(), AuthnHost().host)
     assert running is not None
     assert running.schemes == {}, "no response offers the scheme"
 

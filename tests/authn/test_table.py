@@ -109,7 +109,7 @@ def test_anonymous_access_is_off_where_every_request_is_allowed() -> None:
 @pytest.mark.parametrize("row", PROVIDERS, ids=lambda row: row.name)
 def test_a_row_names_a_function_of_a_runtime(row: Any) -> None:
     module, _, function = row.runtime.partition(":")
-    assert module.startswith("mooring.server.authentication.providers.")
+    assert module.startswith("mooring.server.authentication.")
     assert function.startswith("build")
     assert callable(row.load())
 

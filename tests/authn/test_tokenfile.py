@@ -19,8 +19,9 @@ from mooring.authn import tokenfile
 from mooring.authn.chain import RejectedBy, authenticate
 from mooring.authn.credentials import Basic, Credentials, bearer
 from mooring.authn.reasons import UNKNOWN_TOKEN
-from mooring.authn.tokenfile import KEY_BYTES, TokenFileAuthenticator
+from mooring.authn.tokenfile import TokenFileAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Verdict
+from mooring.authn.verdictcache import KEY_BYTES
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
 from mooring.secret import Secret

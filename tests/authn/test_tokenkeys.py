@@ -28,7 +28,7 @@ from mooring.plane.configuration import server_config
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.keystore import KeyStore, prepare
 from mooring.secret import Secret
-from mooring.server.authentication.providers.serviceaccount import FollowedTokenKeys
+from mooring.server.authentication.providers import FollowedTokenKeys
 from tests.support.slowkeys import rsa_key
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -19,7 +19,7 @@ from mooring.authn.credentials import Credentials, bearer
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
-from mooring.server.authentication.providers.webhook import build
+from mooring.server.authentication.webhook import build
 from tests.support.authnhost import AuthnHost, configured
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA

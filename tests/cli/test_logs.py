@@ -16,10 +16,9 @@ import pytest
 from mooring.cli.printing import logs
 from mooring.client.http import tls
 from mooring.client.http.connection import ConnectionPool
-from mooring.server.resources.websockethandshake import accept_headers, is_websocket
+from mooring.server.resources.watches import accept_headers, is_websocket
 from mooring.server.transport.http import Request, Response
-from mooring.server.transport.responsewriter import ResponseWriter
-from mooring.server.transport.websocket import WebSocketWriter
+from mooring.server.transport.responsewriter import ResponseWriter, WebSocketWriter
 from mooring.trust.httpexchange import HttpRequest
 from tests.support.http2peer import peer
 from tests.support.testca import ThrowawayCA

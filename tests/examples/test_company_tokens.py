@@ -15,7 +15,7 @@ import pytest
 from examples.company_tokens import MAX_ANSWER, CompanyTokens
 from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Secret, User
 from mooring.clock import SystemClock
-from mooring.server.authentication.providers.custom import CustomCalls
+from mooring.server.authentication.custom import CustomCalls
 from tests.support.testca import ThrowawayCA
 
 NOW = SystemClock().now()

@@ -16,7 +16,7 @@ import pytest
 from examples.github_authenticator import MAX_ANSWER, MAX_PAGES, PAGE, GithubAuthenticator
 from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Secret, User
 from mooring.clock import SystemClock
-from mooring.server.authentication.providers.custom import CustomCalls
+from mooring.server.authentication.custom import CustomCalls
 from tests.support.testca import ThrowawayCA
 
 NOW = SystemClock().now()

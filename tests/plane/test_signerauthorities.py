@@ -25,7 +25,7 @@ from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, K3S_KUBELET_S
 from mooring.plane.configuration import server_config
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.signing.authorities import SignerAuthorities
-from mooring.server.authentication.providers.clientcas import FollowedClientCas
+from mooring.server.authentication.clientcas import FollowedClientCas
 from mooring.settings.signing import SigningSettings
 from tests.support.softhsm import MISSING, SoftHsm, soft_hsm
 from tests.support.testca import Pair, ThrowawayCA

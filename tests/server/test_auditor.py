@@ -21,10 +21,8 @@ from mooring.clock import rfc3339_micro
 from mooring.errors import ConfigError
 from mooring.registry.write.errors import MAX_OBJECT as STORED
 from mooring.server.audit import auditor, logfile
-from mooring.server.audit.event import audit_event, source_addresses
+from mooring.server.audit.auditevent import OMITTED, audit_event, encode_record, read_policy, source_addresses
 from mooring.server.audit.logfile import AuditLog
-from mooring.server.audit.policyfile import read_policy
-from mooring.server.audit.truncate import OMITTED, encode_record
 from tests.support.auditlog import request_records
 from tests.support.serverroom import Server, open_server
 

@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.server.audit import logfile, truncate
-from mooring.server.audit.event import MAX_FORWARDED
+from mooring.server.audit import auditevent, logfile
+from mooring.server.audit.auditevent import MAX_ANONYMOUS, MAX_FORWARDED, MAX_RECORD, OMITTED, TRUNCATED, encode_record
 from mooring.server.audit.logfile import AuditLog
-from mooring.server.audit.truncate import MAX_ANONYMOUS, MAX_RECORD, OMITTED, TRUNCATED, encode_record
 from tests.support.auditlog import records, request_records
 from tests.support.serverroom import Server, connection, open_server
 
@@ -146,7 +145,7 @@ def test_what_is_cut_says_how_much_is_missing() -> None:
 
 
 def test_bodies_have_a_bound_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(truncate, "MAX_OBJECT", 40_000)
+    monkeypatch.setattr(auditevent, "MAX_OBJECT", 40_000)
     body = {"kind": "ConfigMap", "data": {"a": "x" * 30_000}}
     kept = json.loads(encode_record(event(requestObject=body, userAgent=FF)))
     assert kept["requestObject"] == body

@@ -17,8 +17,7 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.server.audit.logfile import AuditLog
-from mooring.server.hostshare.lock import TRIES
-from mooring.server.hostshare.share import HostMemory
+from mooring.server.hostshare.share import TRIES, HostMemory
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 """Python 3.12 warns of forks beside threads, such as that of pytest-xdist. The children use none of their locks."""
@@ -233,7 +232,7 @@ def test_a_worker_that_was_stopped_while_it_wrote_delays_the_others_once(
             os.write(tell, b".")
             signal.pause()
         os.read(ready, 1)
-        monkeypatch.setattr("mooring.server.hostshare.lock.time.sleep", pauses.append)
+        monkeypatch.setattr("mooring.server.hostshare.share.time.sleep", pauses.append)
         for number in range(3):
             write(logs[0], number)
         os.kill(child, signal.SIGKILL)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mooring.clock import SystemClock
-from mooring.server.authentication.connector import TargetConnector
+from mooring.server.authentication.kubeconfigtarget import TargetConnector
 from mooring.trust.httpexchange import PROXY, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 from tests.support import peer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mooring.server.eventlooplag import INTERVAL_SECONDS, MAX_LATE_SECONDS, SAMPLES, EventLoopLag
+from mooring.server.metrics import INTERVAL_SECONDS, MAX_LATE_SECONDS, SAMPLES, EventLoopLag
 from tests.support.serverroom import Server, in_server
 
 LATE, IN_TIME = MAX_LATE_SECONDS * 2, 0.001
@@ -46,7 +46,7 @@ def test_a_timer_that_recurs_measures(monkeypatch: pytest.MonkeyPatch) -> None:
 
     loop: Any = SimpleNamespace(now=100.0, call_at=call_at)
     loop.time = lambda: loop.now
-    monkeypatch.setattr("mooring.server.eventlooplag.asyncio.get_running_loop", lambda: loop)
+    monkeypatch.setattr("mooring.server.metrics.asyncio.get_running_loop", lambda: loop)
     measured = EventLoopLag()
     measured.stop()
     measured.start()

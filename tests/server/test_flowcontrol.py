@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from mooring.errors import TooManyRequestsError
 from mooring.server import flowcontrol
 from mooring.server.flowcontrol import FlowControl
+from mooring.server.transport import http1
 from mooring.server.transport.http import Application, Request, Response
-from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.manualclock import ManualClock, settle
 from tests.support.serverroom import Server, in_server

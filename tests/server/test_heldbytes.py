@@ -14,8 +14,8 @@ from h2.errors import ErrorCodes
 
 from mooring.server.transport.heldbytes import HeldBytes, SourceNetwork
 from mooring.server.transport.http import Request, Response
-from mooring.server.transport.progress import CHECK_SECONDS, MIN_PROGRESS, STALLED_SECONDS, ReaderProgress
 from mooring.server.transport.responsewriter import ResponseWriter
+from mooring.server.transport.tlsconnection import CHECK_SECONDS, MIN_PROGRESS, STALLED_SECONDS, ReaderProgress
 from tests.support.http2peer import Peer, peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import PATIENCE, Served, reply, request, serving

@@ -15,9 +15,19 @@ from mooring.authn.guesses import Bucket, GuessLimiter
 from mooring.errors import TooManyRequestsError
 from mooring.server import flowcontrol
 from mooring.server.flowcontrol import FlowControl
-from mooring.server.hostshare.lock import TRIES, HostLock, nameless_file
-from mooring.server.hostshare.share import MAX_SEATS, Counted, HostMemory, HostShare
-from mooring.server.hostshare.sources import WAYS, SharedBuckets, first_cell, key_of
+from mooring.server.hostshare.share import (
+    MAX_SEATS,
+    TRIES,
+    WAYS,
+    Counted,
+    HostLock,
+    HostMemory,
+    HostShare,
+    SharedBuckets,
+    first_cell,
+    key_of,
+    nameless_file,
+)
 from mooring.server.transport.heldbytes import HeldBytes
 from mooring.server.transport.listener import Listener
 from mooring.server.transport.tlsconnection import TlsConnection, TlsProtocol
@@ -212,7 +222,7 @@ def test_a_worker_that_was_stopped_with_a_lock_delays_one_change_and_no_other(mo
         os.write(tell, b".")
 
     child = in_child(work)
-    monkeypatch.setattr("mooring.server.hostshare.lock.time.sleep", pauses.append)
+    monkeypatch.setattr("mooring.server.hostshare.share.time.sleep", pauses.append)
     table = memory.share_of(0).buckets()
     for _ in range(3):
         table.change("a", Bucket(1.0, 0.0), lambda bucket: 0.0)
@@ -224,7 +234,7 @@ def test_a_worker_that_was_stopped_with_a_lock_delays_one_change_and_no_other(mo
 
 
 def test_changes_of_two_workers_are_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.server.hostshare.lock.TRIES", 1_000_000)  # however busy the machine is
+    monkeypatch.setattr("mooring.server.hostshare.share.TRIES", 1_000_000)  # however busy the machine is
     memory = HostMemory(2)
     many = 2000
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from mooring.errors import BadRequestError, RequestTimeoutError
+from mooring.server.transport import http1
 from mooring.server.transport.http import (
     FEW_HEADERS,
     HEADER_SECONDS,
@@ -23,9 +24,7 @@ from mooring.server.transport.http import (
     Request,
     Response,
 )
-from mooring.server.transport.http1 import connection as http1
-from mooring.server.transport.http1.connection import Http1Connection
-from mooring.server.transport.http1.exchange import BYTES_PER_TURN, Exchange, reply_head
+from mooring.server.transport.http1 import BYTES_PER_TURN, Exchange, Http1Connection, reply_head
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.manualclock import settle

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 
+from mooring.server.transport import http1
 from mooring.server.transport.http import HEADER_SECONDS, IDLE_SECONDS, Application, Request, Response
-from mooring.server.transport.http1 import connection as http1
-from mooring.server.transport.http1.connection import ConnectionPhase, Http1Connection
+from mooring.server.transport.http1 import ConnectionPhase, Http1Connection
 from mooring.server.transport.responsewriter import ResponseWriter, UpgradedWriter
 from tests.server.test_http1 import GET, POST, Plain
 from tests.support.manualclock import settle

@@ -21,11 +21,8 @@ from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.errors import RequestEntityTooLargeError
-from mooring.server.transport import listener, progress, responsewriter, tlsconnection
+from mooring.server.transport import http2, listener, responsewriter, tlsconnection
 from mooring.server.transport.http import KEPT_SHARE, Handler, Pieces, Request, Response
-from mooring.server.transport.http2 import connection as http2
-from mooring.server.transport.http2 import floodguard
-from mooring.server.transport.http2 import stream as http2stream
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.settings.tlsprofile import TlsProfile
 from tests.support.http2peer import Peer, Reply, peer
@@ -157,7 +154,7 @@ def write(served: Served, house: House, data: bytes, number: int = 0) -> None:
 def test_the_settings_say_what_is_allowed(client: Peer) -> None:
     client.until(lambda: any(isinstance(event, RemoteSettingsChanged) for event in client.events))
     settings = client.h2.remote_settings
-    assert settings[SettingCodes.MAX_CONCURRENT_STREAMS] == http2stream.MAX_STREAMS == 250
+    assert settings[SettingCodes.MAX_CONCURRENT_STREAMS] == http2.MAX_STREAMS == 250
     assert settings[SettingCodes.INITIAL_WINDOW_SIZE] == 256 << 10
     assert settings[SettingCodes.MAX_HEADER_LIST_SIZE] == (64 << 10) + 32 * 1000
     assert settings[SettingCodes.MAX_FRAME_SIZE] == 16_384
@@ -379,8 +376,8 @@ def test_streams_that_ended_are_forgotten(client: Peer, served: Served) -> None:
     for _ in range(1200):
         client.get("/nothing/200")
     kept = link(served)
-    assert served.ask(lambda: len(kept.h2._closed_streams)) <= http2stream.H2.MAX_CLOSED_STREAMS
-    assert served.ask(lambda: len(kept.h2.streams)) <= http2stream.SWEEP
+    assert served.ask(lambda: len(kept.h2._closed_streams)) <= http2.H2.MAX_CLOSED_STREAMS
+    assert served.ask(lambda: len(kept.h2.streams)) <= http2.SWEEP
     assert served.ask(lambda: (kept.open_streams, served.http2.open_streams)) == (0, {})
 
 
@@ -570,7 +567,7 @@ def test_a_client_for_which_too_much_waits_is_cut_off(
 
 def test_a_reader_that_takes_nothing_is_gone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "CHECK_SECONDS", 0.01)
-    monkeypatch.setattr(progress, "STALLED_SECONDS", 0.05)
+    monkeypatch.setattr(tlsconnection, "STALLED_SECONDS", 0.05)
     with peer(served, tmp_path, windows=False) as client:
         client.ask("/large")
         client.end()
@@ -714,7 +711,7 @@ def test_what_h2_does_not_expect_ends_one_connection(
     with peer(served, tmp_path) as client:
         assert client.get().status == 200
         with monkeypatch.context() as patched:
-            patched.setattr(http2stream.H2, "receive_data", fails)
+            patched.setattr(http2.H2, "receive_data", fails)
             client.raw(bytes(9))
             client.end()
     assert "failed unexpectedly" in caplog.text
@@ -738,7 +735,7 @@ def test_a_reply_that_the_kernel_still_holds_is_waited_for_before_the_end(
         octets = sum(len(reply.body) for reply in client.replies.values())
         while piece := client.socket.recv(1 << 16):
             octets += len(piece)
-        assert octets > 5 * LARGE_REPLY - floodguard.MAX_FRAME  # what h2 holds of a frame
+        assert octets > 5 * LARGE_REPLY - http2.MAX_FRAME  # what h2 holds of a frame
 
 
 def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
@@ -757,7 +754,7 @@ def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
 
 
 def test_http2guard_and_http2_agree_on_what_may_be_sent() -> None:
-    assert floodguard.MAX_FRAME == tlsconnection.RECORD
+    assert http2.MAX_FRAME == tlsconnection.RECORD
 
 
 _names = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=200).map(str.encode)
@@ -773,7 +770,7 @@ _fields = st.builds(
 def test_whatever_is_encoded_is_decoded_by_another_and_only_what_may_be_is_remembered(
     blocks: list[list[HeaderTuple]], sizes: list[int]
 ) -> None:
-    h2, decoder = http2stream.H2(), Decoder()
+    h2, decoder = http2.H2(), Decoder()
     decoder.max_allowed_table_size = 8192
     for number, block in enumerate(blocks):
         if number < len(sizes):
@@ -785,7 +782,7 @@ def test_whatever_is_encoded_is_decoded_by_another_and_only_what_may_be_is_remem
 
 
 def test_what_is_never_remembered_is_not_looked_for_and_not_compressed() -> None:
-    block = http2stream.H2().encoder.encode([NeverIndexedHeaderTuple(b"audit-id", b"0" * 200)])
+    block = http2.H2().encoder.encode([NeverIndexedHeaderTuple(b"audit-id", b"0" * 200)])
     assert block == b"\x10\x08audit-id\x7f\x49" + b"0" * 200
 
 

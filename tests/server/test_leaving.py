@@ -11,8 +11,8 @@ import pytest
 from h2.errors import ErrorCodes
 from hyperframe.frame import PingFrame
 
+from mooring.server.transport import http1
 from mooring.server.transport.http import Request, Response
-from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.responsewriter import ResponseWriter
 from tests.support.http2peer import Peer, peer
 from tests.support.testca import ThrowawayCA

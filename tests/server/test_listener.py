@@ -21,9 +21,8 @@ import pytest
 
 from mooring.apimachinery.codec.limits import MAX_BODY
 from mooring.pki import pem
-from mooring.server.transport import http, listener, tlsconnection
+from mooring.server.transport import http, http1, listener, tlsconnection
 from mooring.server.transport.http import Request, Response
-from mooring.server.transport.http1 import connection as http1
 from mooring.server.transport.listener import Listener
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.server.transport.tlsconnection import TlsConnection, TlsProtocol

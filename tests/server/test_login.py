@@ -18,7 +18,7 @@ from mooring.pki.keys import ALGORITHMS, generate_key
 from mooring.pki.x509 import bundles, names
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.requests import build_request
-from mooring.server.endpoints.login import MAX_REQUEST
+from mooring.server.endpoints.tokens import MAX_REQUEST
 from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.manualclock import EPOCH
 from tests.support.serverroom import Reply, Server, connection, open_server

@@ -22,7 +22,7 @@ from mooring.clock import rfc3339
 from mooring.errors import StorageError
 from mooring.identity import API_SERVER_USER
 from mooring.server.audit import auditor
-from mooring.server.audit.truncate import OMITTED
+from mooring.server.audit.auditevent import OMITTED
 from tests.support.auditlog import records
 from tests.support.loops import until
 from tests.support.serverroom import Server, open_server

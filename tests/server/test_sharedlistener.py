@@ -1,4 +1,4 @@
-"""Accepting from sockets that several workers share (`mooring.server.transport.sharedlistener`)."""
+"""Accepting from sockets that several workers share (`mooring.server.transport.listener`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from mooring.listensockets import bound_port, listen
 from mooring.server.hostshare.share import Counted, HostMemory
-from mooring.server.transport import sharedlistener
-from mooring.server.transport.sharedlistener import SharedListener
+from mooring.server.transport import listener
+from mooring.server.transport.listener import SharedListener
 
 
 class Worker:
@@ -84,7 +84,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_workers_share_the_connections_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharedlistener, "YIELD_SECONDS", 30.0)  # a worker with more accepts nothing here
+    monkeypatch.setattr(listener, "YIELD_SECONDS", 30.0)  # a worker with more accepts nothing here
 
     async def scenario() -> None:
         async with workers(2) as (made, _, connect):
@@ -150,7 +150,7 @@ def test_a_closed_listener_leaves_connections_to_the_others() -> None:
 def test_a_worker_without_descriptors_pauses_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sharedlistener, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(listener, "PAUSE_SECONDS", 0.01)
 
     class Failing:
         """A listening socket whose first calls of accept fail."""
@@ -186,7 +186,7 @@ def test_a_worker_without_descriptors_pauses_and_goes_on(
 def test_clients_of_a_worker_without_descriptors_are_turned_away_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sharedlistener, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(listener, "PAUSE_SECONDS", 0.01)
 
     class Full:
         """A listening socket of a process that has one descriptor left, until it is freed."""

@@ -14,8 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from mooring.server import hostmetrics
 from mooring.server.hostmetrics import HostMetrics
 from mooring.server.hostshare import siblings as module
-from mooring.server.hostshare.lock import nameless_file
-from mooring.server.hostshare.share import ALONE, MAX_DOCUMENT, HostMemory, HostShare, Publication
+from mooring.server.hostshare.share import ALONE, MAX_DOCUMENT, HostMemory, HostShare, Publication, nameless_file
 from mooring.server.hostshare.siblings import Siblings
 from mooring.server.metrics import Metrics
 from tests.support.serverroom import open_server

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from mooring.server.transport.http2 import connection as http2
+from mooring.server.transport import http2
 from mooring.server.transport.listener import Listener
 from mooring.server.transport.tlsconnection import UNKNOWN_NETWORK, TlsConnection, TlsProtocol, address_of, network_of
 

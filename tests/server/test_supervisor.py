@@ -19,16 +19,15 @@ from mooring.errors import ConfigError, ServiceUnavailableError, StorageError, T
 from mooring.identity import MASTERS, NODES
 from mooring.secret import Secret
 from mooring.server import pipeline
+from mooring.server.endpoints.supervisor.servers import PING_SECONDS, SILENCE_SECONDS
 from mooring.server.endpoints.supervisor.table import MAX_AGENT_BODY, ROUTES
-from mooring.server.endpoints.supervisor.tunnel import PING_SECONDS, SILENCE_SECONDS
 from mooring.server.endpoints.table import find
 from mooring.server.flowcontrol import ANONYMOUS_SEATS
 from mooring.server.hostshare.share import HostMemory
-from mooring.server.supervised import MAX_CHANGING, MAX_READING, InFlight
+from mooring.server.requestcontext import MAX_CHANGING, MAX_READING, InFlight
 from mooring.server.transport.http import read_target
-from mooring.server.transport.responsewriter import Streamer
+from mooring.server.transport.responsewriter import Streamer, WebSocketWriter
 from mooring.server.transport.tlsconnection import TlsTransport
-from mooring.server.transport.websocket import WebSocketWriter
 from mooring.trust.k3s.acceptedtokens import FormerToken, digest, encode_former
 from mooring.trust.k3s.identity import Access
 from mooring.trust.sharedkeys.agenttokens import AgentTerm, encode_agent_tokens, rotated

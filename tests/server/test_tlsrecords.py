@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mooring.server.transport import tlsconnection
 from mooring.server.transport.http import Request, Response
-from mooring.server.transport.tlsrecords import FREE_RECORDS, RECORDS_PER_SECOND, RECORDS_PER_TURN, TlsRecords
+from mooring.server.transport.tlsconnection import FREE_RECORDS, RECORDS_PER_SECOND, RECORDS_PER_TURN, TlsRecords
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import Served, reply, request, rest, serving
 

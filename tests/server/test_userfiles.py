@@ -22,7 +22,7 @@ from mooring.authn.tokenfile import TokenFileAuthenticator, TokenTable
 from mooring.errors import ConfigError
 from mooring.plane.files.reloading import Reloading
 from mooring.secret import Secret
-from mooring.server.authentication.providers.userfile import MAX_WARNINGS, follow
+from mooring.server.authentication.providers import MAX_WARNINGS, follow
 from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server
 

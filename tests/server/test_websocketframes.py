@@ -18,10 +18,9 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, Pong, TextMessage
 from wsproto.frame_protocol import CloseReason
 
-from mooring.server.transport import websocket
-from mooring.server.transport.responsewriter import MAX_BACKLOG
+from mooring.server.transport import responsewriter
+from mooring.server.transport.responsewriter import MAX_BACKLOG, BinaryWebSocketWriter, WebSocketWriter
 from mooring.server.transport.tlsconnection import TlsTransport
-from mooring.server.transport.websocket import BinaryWebSocketWriter, WebSocketWriter
 from tests.support.serverroom import PlainTransport
 
 MASK = b"\x01\x02\x03\x04"
@@ -123,7 +122,7 @@ async def test_a_ping_is_answered_with_what_it_carried() -> None:
             [TextMessage("a", message_finished=False), Ping(), TextMessage("b", message_finished=True)],
             id="a message in two fragments, and a ping between them",
         ),
-        pytest.param([TextMessage("x" * websocket.MAX_MESSAGE)] * 3, id="small messages one after the other"),
+        pytest.param([TextMessage("x" * responsewriter.MAX_MESSAGE)] * 3, id="small messages one after the other"),
     ],
 )
 @on_the_wire
@@ -137,18 +136,18 @@ async def test_what_a_client_says_is_taken_and_forgotten(said: Sequence[Event]) 
 @pytest.mark.parametrize(
     ("sent", "code"),
     [
-        pytest.param(frame(1, b"x" * (websocket.MAX_MESSAGE + 1)), 1009, id="a message over the limit"),
+        pytest.param(frame(1, b"x" * (responsewriter.MAX_MESSAGE + 1)), 1009, id="a message over the limit"),
         pytest.param(
-            frame(1, b"x" * websocket.MAX_MESSAGE, fin=False) + frame(0, b"x"), 1009, id="fragments over the limit"
+            frame(1, b"x" * responsewriter.MAX_MESSAGE, fin=False) + frame(0, b"x"), 1009, id="fragments over the limit"
         ),
         pytest.param(
-            frame(2, b"x" * (websocket.MAX_MESSAGE + 1), size=1 << 40),
+            frame(2, b"x" * (responsewriter.MAX_MESSAGE + 1), size=1 << 40),
             1009,
             id="what has come of a message without end",
         ),
-        pytest.param(frame(9) * (2 * websocket.MAX_FRAMES), 1008, id="more pings than anybody needs"),
+        pytest.param(frame(9) * (2 * responsewriter.MAX_FRAMES), 1008, id="more pings than anybody needs"),
         pytest.param(
-            frame(1, fin=False) + frame(0, fin=False) * (2 * websocket.MAX_FRAMES),
+            frame(1, fin=False) + frame(0, fin=False) * (2 * responsewriter.MAX_FRAMES),
             1008,
             id="empty fragments without end",
         ),
@@ -182,7 +181,7 @@ async def test_what_no_client_should_send_ends_the_watch_and_says_why(sent: byte
 @on_the_wire
 async def test_a_client_may_go_on_pinging_at_a_human_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     wire = Wire()
-    wire.messages.received(frame(9) * websocket.MAX_FRAMES)
+    wire.messages.received(frame(9) * responsewriter.MAX_FRAMES)
     assert not wire.messages.ended.done()
     now = asyncio.get_running_loop().time()
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now + 60, raising=False)

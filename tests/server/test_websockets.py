@@ -31,7 +31,7 @@ from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
 from mooring.apimachinery.metav1 import STATUS
 from mooring.identity import MASTERS
 from mooring.server.transport import http
-from mooring.server.transport.http1 import exchange as http1exchange
+from mooring.server.transport import http1 as http1exchange
 from tests.authn.test_websocketbearer import protocol
 from tests.leftovers import open_descriptors
 from tests.support.protobufwatch import decode_watch_frame

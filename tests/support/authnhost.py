@@ -13,10 +13,10 @@ from mooring.clock import Clock
 from mooring.pki.keys import generate_key
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.files.reloading import Reloading
-from mooring.server.authentication.connector import TargetConnector
-from mooring.server.authentication.providers.clientcas import FollowedClientCas
-from mooring.server.authentication.providers.oidc import FollowedConfiguration
-from mooring.server.authentication.providers.serviceaccount import FollowedTokenKeys
+from mooring.server.authentication.clientcas import FollowedClientCas
+from mooring.server.authentication.kubeconfigtarget import TargetConnector
+from mooring.server.authentication.oidc import FollowedConfiguration
+from mooring.server.authentication.providers import FollowedTokenKeys
 from mooring.server.authentication.secondstage import SecondStage
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from mooring.server.transport.http import Application, Handler, Transform, unchanged
-from mooring.server.transport.http1.connection import Http1Connection
-from mooring.server.transport.http2.connection import Http2Server
+from mooring.server.transport.http1 import Http1Connection
+from mooring.server.transport.http2 import Http2Server
 from mooring.server.transport.listener import Listener
 from mooring.server.transport.tls import DEFAULT_PROFILE, server_context
 from mooring.settings.tlsprofile import TlsProfile

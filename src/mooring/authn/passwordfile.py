@@ -53,7 +53,6 @@ WRONG_PASSWORD = Code("wrong-password")
 # 5. An acceptance after a scrypt is remembered for a while, until the file changes. A verdict under the file before is not used
 #    afterwards, even by requests that still wait for it. What was accepted by a line ends when the line changes or is gone.
 
-KEY_BYTES = 32
 _NOT_MINE = NotMine()
 _NO_DIGEST = bytes(hashlib.sha256().digest_size)
 

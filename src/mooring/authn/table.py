@@ -51,51 +51,51 @@ class AuthenticatorProvider:
 PROVIDERS: tuple[AuthenticatorProvider, ...] = (
     AuthenticatorProvider(
         "request-header",
-        "mooring.server.authentication.providers.requestheader:build",
+        "mooring.server.authentication.providers:build_requestheader",
         (RequestHeaderSettings,),
     ),
     AuthenticatorProvider(
         "client-certificate",
-        "mooring.server.authentication.providers.x509:build",
+        "mooring.server.authentication.providers:build_x509",
         (ClientCertificateSettings,),
     ),
     AuthenticatorProvider(
-        "node-recovery", "mooring.server.authentication.providers.recovery:build", (RecoverySettings,)
+        "node-recovery", "mooring.server.authentication.providers:build_recovery", (RecoverySettings,)
     ),
     AuthenticatorProvider(
-        "token-file", "mooring.server.authentication.providers.tokenfile:build", (TokenFileSettings,)
+        "token-file", "mooring.server.authentication.providers:build_tokenfile", (TokenFileSettings,)
     ),
     AuthenticatorProvider(
         "legacy-service-account",
-        "mooring.server.authentication.providers.serviceaccount:build_legacy",
+        "mooring.server.authentication.providers:build_legacy",
         (ServiceAccountSettings,),
     ),
     AuthenticatorProvider(
         "service-account",
-        "mooring.server.authentication.providers.serviceaccount:build_bound",
+        "mooring.server.authentication.providers:build_bound",
         (ServiceAccountSettings,),
     ),
     AuthenticatorProvider(
         "bootstrap-token",
-        "mooring.server.authentication.providers.bootstraptoken:build",
+        "mooring.server.authentication.providers:build_bootstraptoken",
         (BootstrapTokenSettings,),
     ),
-    AuthenticatorProvider("user-token", "mooring.server.authentication.providers.login:build", (LoginSettings,)),
-    AuthenticatorProvider("oidc", "mooring.server.authentication.providers.oidc:build", (OidcSettings,)),
-    AuthenticatorProvider("webhook", "mooring.server.authentication.providers.webhook:build", (WebhookSettings,)),
-    AuthenticatorProvider("k3s-token", "mooring.server.authentication.providers.k3stoken:build"),
+    AuthenticatorProvider("user-token", "mooring.server.authentication.providers:build_login", (LoginSettings,)),
+    AuthenticatorProvider("oidc", "mooring.server.authentication.oidc:build", (OidcSettings,)),
+    AuthenticatorProvider("webhook", "mooring.server.authentication.webhook:build", (WebhookSettings,)),
+    AuthenticatorProvider("k3s-token", "mooring.server.authentication.k3stoken:build"),
     AuthenticatorProvider(
         "password-file",
-        "mooring.server.authentication.providers.passwordfile:build",
+        "mooring.server.authentication.providers:build_passwordfile",
         (PasswordFileSettings, CacheSettings),
     ),
     AuthenticatorProvider(
         "keystone",
-        "mooring.server.authentication.providers.keystone:build",
+        "mooring.server.authentication.providers:build_keystone",
         (KeystoneSettings, CacheSettings),
     ),
-    AuthenticatorProvider("own", "mooring.server.authentication.providers.custom:build", (CustomSettings,)),
-    AuthenticatorProvider("anonymous", "mooring.server.authentication.providers.anonymous:build", (AnonymousSettings,)),
+    AuthenticatorProvider("own", "mooring.server.authentication.custom:build", (CustomSettings,)),
+    AuthenticatorProvider("anonymous", "mooring.server.authentication.providers:build_anonymous", (AnonymousSettings,)),
 )
 
 NAMES = frozenset(row.name for row in PROVIDERS)

@@ -141,7 +141,6 @@ class TokenFileSettings(Settings):
 # 4. A changed file replaces all rows at once, or none when it is wrong.
 # 5. The token names no audience. The groups of the file are used unchanged, `system:masters` too.
 
-KEY_BYTES = 32
 _NOT_MINE = NotMine()
 
 

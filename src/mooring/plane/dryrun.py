@@ -31,7 +31,7 @@ from mooring.plane.serving.pair import ServingPair
 from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
 from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.plane.signing.policy import FollowedPolicy
-from mooring.server.audit.policyfile import read_policy
+from mooring.server.audit.auditevent import read_policy
 from mooring.settings.audit import AuditSettings
 from mooring.settings.serving import ServingSettings
 from mooring.settings.signing import SigningSettings

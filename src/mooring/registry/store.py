@@ -4,7 +4,7 @@ Rules kept here:
 * This file assembles the parts, and callers use them: reading is `mooring.registry.reader`, writing
   `mooring.registry.write.writer`, memory `mooring.registry.cache.watchcache`.
 * Objects have the form in which they are stored, on the way in and on the way out, also for a kind with an alias. The edge that
-  serves another form converts (`mooring.server.resources.servedform`).
+  serves another form converts (`mooring.server.resources.watches`).
 """
 
 from __future__ import annotations

@@ -67,10 +67,8 @@ from mooring.server.flowcontrol import FlowControl
 from mooring.server.metrics import Metrics
 from mooring.server.openwatches import OpenWatches
 from mooring.server.refusedrequests import Refusals, RefusedRequest
-from mooring.server.requestcontext import RequestContext
-from mooring.server.response.headers import challenges, reply_headers
-from mooring.server.response.render import error_response
-from mooring.server.supervised import Supervised, Supervisor, SupervisorForbiddenError
+from mooring.server.requestcontext import RequestContext, Supervised, Supervisor, SupervisorForbiddenError
+from mooring.server.response.render import challenges, error_response, reply_headers
 from mooring.server.transport.http import Request, Response, exact_text
 from mooring.server.transport.responsewriter import ResponseWriter, Streamer
 from mooring.trust.k3s.identity import Access, access_refusal

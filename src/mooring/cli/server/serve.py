@@ -35,7 +35,7 @@ from mooring.plane.process.lifecycle import RunningServer
 from mooring.plane.publishing.firsttoken import create_first_token
 from mooring.plane.serverprocess import serve
 from mooring.plane.sharedkeys.joining import joined_configuration
-from mooring.server.audit.policyfile import read_policy
+from mooring.server.audit.auditevent import read_policy
 from mooring.settings.audit import AuditSettings
 from mooring.settings.network import NetworkSettings
 from mooring.settings.storage import StorageSettings

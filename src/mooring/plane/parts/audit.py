@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from mooring.clock import Clock
 from mooring.plane.configuration import ServerConfig
+from mooring.server.audit.auditevent import read_policy
 from mooring.server.audit.auditor import Auditor
 from mooring.server.audit.logfile import AuditLog
-from mooring.server.audit.policyfile import read_policy
 from mooring.server.hostshare.share import HostShare
 from mooring.settings.audit import AuditSettings
 from mooring.settings.network import NetworkSettings

@@ -18,10 +18,10 @@ from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.keystore import KeyStore
-from mooring.server.authentication.connector import TargetConnector
-from mooring.server.authentication.providers.clientcas import FollowedClientCas
-from mooring.server.authentication.providers.oidc import FollowedConfiguration
-from mooring.server.authentication.providers.serviceaccount import FollowedTokenKeys
+from mooring.server.authentication.clientcas import FollowedClientCas
+from mooring.server.authentication.kubeconfigtarget import TargetConnector
+from mooring.server.authentication.oidc import FollowedConfiguration
+from mooring.server.authentication.providers import FollowedTokenKeys
 from mooring.server.authentication.secondstage import SecondStage
 
 

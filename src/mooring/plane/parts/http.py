@@ -20,20 +20,18 @@ from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.parts.upkeep import Upkeep
 from mooring.server.endpoints.debugauthentication import Explanations
 from mooring.server.endpoints.debugauthentication import answers as refusal_answers
-from mooring.server.endpoints.encryptionatrest import EncryptionReport
-from mooring.server.endpoints.issuerdiscovery import TokenIssuer
+from mooring.server.endpoints.discovery import TokenIssuer
 from mooring.server.endpoints.leave import Departures
-from mooring.server.endpoints.login import LoginParts
 from mooring.server.endpoints.reviews import Reviewers
 from mooring.server.endpoints.servedapi import ServedApi
-from mooring.server.endpoints.services import Services
-from mooring.server.endpoints.status import StatusReport
-from mooring.server.endpoints.tokenrequest import TokenRequests
-from mooring.server.eventlooplag import EventLoopLag
+from mooring.server.endpoints.state import EncryptionReport, StatusReport
+from mooring.server.endpoints.table import Services
+from mooring.server.endpoints.tokens import LoginParts, TokenRequests
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.hostmetrics import QUESTION as METRICS_QUESTION
 from mooring.server.hostmetrics import HostMetrics
 from mooring.server.hostshare.siblings import Siblings
+from mooring.server.metrics import EventLoopLag
 from mooring.server.openwatches import OpenWatches
 from mooring.server.pipeline import Pipeline
 from mooring.server.refusedrequests import Refusals
@@ -42,8 +40,8 @@ from mooring.server.resources.watches import Watches
 from mooring.server.response.compression import Compression
 from mooring.server.router import Router
 from mooring.server.transport.http import Application
-from mooring.server.transport.http1.connection import Http1Connection
-from mooring.server.transport.http2.connection import Http2Server
+from mooring.server.transport.http1 import Http1Connection
+from mooring.server.transport.http2 import Http2Server
 from mooring.server.transport.listener import Listener, affordable_connections
 from mooring.settings.flowcontrol import FlowControlSettings
 

@@ -9,9 +9,8 @@ from mooring.plane.background.expirywatch import ExpiryWatch
 from mooring.plane.parts.foundation import Foundation
 from mooring.plane.snapshots.schedule import ScheduledSnapshots
 from mooring.reconcile.loop import Reconciler
-from mooring.server.eventlooplag import EventLoopLag
 from mooring.server.healthchecks import DONE_BEFORE_SERVING, HealthChecks
-from mooring.server.metrics import Metrics
+from mooring.server.metrics import EventLoopLag, Metrics
 from mooring.settings.audit import AuditMode
 
 

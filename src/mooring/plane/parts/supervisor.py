@@ -18,13 +18,11 @@ from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
 from mooring.plane.sharedkeys.served import server_keys
 from mooring.plane.sharedkeys.share import SharedKeys
-from mooring.server.endpoints.supervisor.addresses import api_server_addresses
 from mooring.server.endpoints.supervisor.certificates import NodeCertificates
 from mooring.server.endpoints.supervisor.nodepasswords import NodePasswords
-from mooring.server.endpoints.supervisor.services import SupervisorServices
-from mooring.server.endpoints.supervisor.table import routes
-from mooring.server.endpoints.supervisor.tunnel import Tunnels
-from mooring.server.supervised import InFlight, Supervisor
+from mooring.server.endpoints.supervisor.servers import Tunnels, api_server_addresses
+from mooring.server.endpoints.supervisor.table import SupervisorServices, routes
+from mooring.server.requestcontext import InFlight, Supervisor
 from mooring.settings.storage import StorageSettings
 from mooring.trust.encryption import keychange
 from mooring.trust.encryption.configuration import GroupResource

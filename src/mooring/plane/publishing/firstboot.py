@@ -34,7 +34,7 @@ from mooring.plane.configuration import ServerConfig
 from mooring.plane.publishing.configmaps import publish
 from mooring.registry.store import Registry
 from mooring.reminders import LastingProblem
-from mooring.server.endpoints.version import KUBERNETES_VERSION
+from mooring.server.endpoints.discovery import KUBERNETES_VERSION
 from mooring.settings.network import NetworkSettings
 from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken import tokensecret

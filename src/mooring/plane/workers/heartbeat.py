@@ -1,7 +1,7 @@
 """Heartbeats of the workers: each counts turns of its event loop, and the parent looks whether the counts change.
 
 Rules kept here:
-* A count is one word of shared memory, written by its worker only (`mooring.server.hostshare.counts`). It is written by the event
+* A count is one word of shared memory, written by its worker only (`mooring.server.hostshare.share`). It is written by the event
   loop and by no thread: a loop that does not turn any more is what the parent looks for.
 * The parent counts its own looks, and not the time. When the machine was suspended or all processes were stopped, at most one
   look passes before the workers run again.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from mooring.server.hostshare.counts import Count
+from mooring.server.hostshare.share import Count
 
 BEAT_SECONDS = 1.0
 LOOK_SECONDS = 5.0

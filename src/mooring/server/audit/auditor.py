@@ -9,7 +9,7 @@ Rules kept here:
 * No body of Secrets, TokenReviews and TokenRequests is ever kept, whatever the policy says, and their records have level Metadata
   (law 9). Parts of these bodies are not kept either, because `kubectl apply` writes whole Secrets into an annotation. Such an
   object that is sent to another path is left out there, too.
-* A body that is too large or cannot be parsed is left out, and an annotation says so. `mooring.server.audit.truncate` bounds the
+* A body that is too large or cannot be parsed is left out, and an annotation says so. `mooring.server.audit.auditevent` bounds the
   rest.
 * Large bodies are parsed in the thread for long work, in the time of their caller. The reply waits for that, and the record is
   written when the server stops meanwhile.
@@ -58,9 +58,8 @@ from mooring.errors import BadRequestError, InternalServerError, MooringError
 from mooring.identity import ANONYMOUS
 from mooring.registry.longwork import LongWork
 from mooring.registry.write.serverwrites import ServerWrite
-from mooring.server.audit.event import audit_event, source_addresses
+from mooring.server.audit.auditevent import MAX_OBJECT, OMITTED, audit_event, source_addresses
 from mooring.server.audit.logfile import AuditLog
-from mooring.server.audit.truncate import MAX_OBJECT, OMITTED
 from mooring.server.requestcontext import RequestContext
 from mooring.server.transport.http import Body, Request, Response, in_pieces
 from mooring.settings.audit import AuditMode

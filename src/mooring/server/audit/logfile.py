@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from mooring.errors import ConfigError
+from mooring.server.audit.auditevent import MAX_ANONYMOUS, MAX_RECORD, encode_record
 from mooring.server.audit.rotatedfile import Calls, RotatedFile
-from mooring.server.audit.truncate import MAX_ANONYMOUS, MAX_RECORD, encode_record
 from mooring.server.hostshare.share import ALONE, HostShare, Shared
 from mooring.settings.audit import AuditMode
 

@@ -36,7 +36,7 @@ from pathlib import Path
 
 from mooring.client.files import check_owner
 from mooring.errors import ConfigError
-from mooring.server.hostshare.lock import SharedFile
+from mooring.server.hostshare.share import SharedFile
 
 log = logging.getLogger("mooring.audit")
 

@@ -1,12 +1,4 @@
-"""A target of the second stage that a kubeconfig describes: a webhook.
-
-Rules kept here (docs/protocol/authentication.md#webhook; client-go `clientcmd`):
-* The current context counts: `server`, with its path and query; the CA, or the machine's roots without one; `tls-server-name`;
-  `proxy-url`, else a proxy of the environment; every kind of credential that `mooring.client.http.credentials` knows.
-* The server is https and verified, because it receives credentials of users. Errors name the cluster or the user, and the field.
-* A request that got 401 is repeated once when a new credential can be had. A new certificate of a plugin opens a new connection;
-  requests under way on the old one still get their responses.
-"""
+"""Targets of the second stage: remote authenticators, each under its own trust, and those that a kubeconfig describes."""
 
 from __future__ import annotations
 
@@ -14,11 +6,13 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from mooring.client.http import tls
 from mooring.client.http.connection import ConnectionPool, proxies_for
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.client.http.requests import send_over
+from mooring.client.http.tls import trusting, trusting_system_roots
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
@@ -28,6 +22,16 @@ from mooring.trust.httpexchange import PROXY, UNREACHABLE, HttpFailure, HttpRequ
 from mooring.trust.httpproxy import ProxySettingError
 from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
+
+# A target of the second stage that a kubeconfig describes: a webhook.
+#
+# Rules kept here (docs/protocol/authentication.md#webhook; client-go `clientcmd`):
+# * The current context counts: `server`, with its path and query; the CA, or the machine's roots without one; `tls-server-name`;
+#   `proxy-url`, else a proxy of the environment; every kind of credential that `mooring.client.http.credentials` knows.
+# * The server is https and verified, because it receives credentials of users. Errors name the cluster or the user, and the
+#   field.
+# * A request that got 401 is repeated once when a new credential can be had. A new certificate of a plugin opens a new
+#   connection; requests under way on the old one still get their responses.
 
 _CA_FIELD = "certificate-authority"
 _PAIR_FIELDS = ("client-certificate", "client-key")
@@ -193,3 +197,46 @@ def _tls_context(cluster: Cluster, user: KubeconfigUser, certificate_pem: bytes,
         except ConfigError as error:
             raise ConfigError(f'user "{user.name}": client-certificate: {error}') from None
     return context
+
+
+# Makes the targets of remote authenticators: servers that they send requests to, each under its own trust.
+#
+# Rules kept here: TLS is verified under exactly the given trust. There is no redirect and no cookie. Proxies of the environment
+# are used as by kube-apiserver. The text of a failure holds nothing of what was sent.
+
+
+class HttpTarget(Link):
+    """One server that is reached over HTTPS: a key server, a directory, an identity service.
+
+    `url` serves requests that name none.
+    """
+
+    def __init__(self, url: str, context: ssl.SSLContext, clock: Clock) -> None:
+        super().__init__(ConnectionPool(context), clock, set())
+        self._url = url
+        self._context = context  # kept alive for other targets under the same CA
+
+    async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
+        """Send one request and return the reply."""
+        return await super().send(replace(request, url=request.url or self._url))
+
+
+class TargetConnector:
+    """Implements `mooring.authn.host.Connector`. Targets of the same CA share one TLS context: the machine's roots take 2 MB."""
+
+    def __init__(self, clock: Clock, read: Callable[[str], bytes]) -> None:
+        """`read` returns the content of a file that a kubeconfig names, or raises ConfigError."""
+        self._clock = clock
+        self._read = read
+        self._contexts: WeakValueDictionary[bytes, ssl.SSLContext] = WeakValueDictionary()
+
+    def https(self, url: str, ca_pem: bytes) -> HttpTarget:
+        """Return the server at `url`, verified under the CAs in `ca_pem`; the machine's own roots when that is empty."""
+        context = self._contexts.get(ca_pem)
+        if context is None:
+            context = self._contexts[ca_pem] = trusting(ca_pem) if ca_pem else trusting_system_roots()
+        return HttpTarget(url, context, self._clock)
+
+    def kubeconfig(self, selected: Selected) -> KubeconfigTarget:
+        """Return the server of a kubeconfig, whose files are read now. Raises ConfigError."""
+        return KubeconfigTarget(inlined(selected, self._read), self._clock)

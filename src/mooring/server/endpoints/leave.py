@@ -39,7 +39,7 @@ from mooring.identity import NODES as NODES_GROUP
 from mooring.pki.x509.checkedpeer import CheckedPeer
 from mooring.pki.x509.verify import VerifiedPeer
 from mooring.registry.store import Registry
-from mooring.server.endpoints.login import API_VERSION
+from mooring.server.endpoints.tokens import API_VERSION
 from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Response

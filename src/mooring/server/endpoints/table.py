@@ -1,7 +1,4 @@
-"""Table of endpoints: every served path that is not a resource.
-
-The first matching row serves the request. `tests/test_tables.py` proves that each row is reachable.
-"""
+"""Parts that handlers of endpoints use, one field for each group of endpoints. The plane builds them once."""
 
 from __future__ import annotations
 
@@ -11,22 +8,58 @@ from typing import Any, Generic, TypeVar
 
 from mooring.apimachinery.codec.json import encode_json, indent_json
 from mooring.apimachinery.discovery.documents import group_paths
-from mooring.server.endpoints.debugauthentication import explain, refusals
-from mooring.server.endpoints.discovery import api
-from mooring.server.endpoints.encryptionatrest import encryption_at_rest
-from mooring.server.endpoints.health import health
-from mooring.server.endpoints.issuerdiscovery import jwks, openid_configuration
-from mooring.server.endpoints.leave import leave
-from mooring.server.endpoints.login import login
-from mooring.server.endpoints.metrics import metrics
-from mooring.server.endpoints.openapi import openapi_v2, openapi_v3
-from mooring.server.endpoints.revocationlist import revocation_list
+from mooring.pki.x509.revocationlist import SignedList
+from mooring.server.endpoints.debugauthentication import Explanations, explain, refusals
+from mooring.server.endpoints.discovery import (
+    TokenIssuer,
+    api,
+    jwks,
+    openapi_v2,
+    openapi_v3,
+    openid_configuration,
+    version,
+)
+from mooring.server.endpoints.leave import Departures, leave
+from mooring.server.endpoints.reviews import Reviewers
 from mooring.server.endpoints.servedapi import ServedApi
-from mooring.server.endpoints.services import Services
-from mooring.server.endpoints.status import status
-from mooring.server.endpoints.version import version
+from mooring.server.endpoints.state import (
+    EncryptionReport,
+    StatusReport,
+    encryption_at_rest,
+    health,
+    metrics,
+    revocation_list,
+    status,
+)
+from mooring.server.endpoints.tokens import LoginParts, TokenRequests, login
+from mooring.server.healthchecks import HealthChecks
 from mooring.server.requestcontext import RequestContext
 from mooring.server.transport.http import Response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Services:
+    """Parts of one server process. A handler gets one field, and not the whole."""
+
+    api: ServedApi
+    health: HealthChecks
+    metrics: Callable[[], Awaitable[bytes]]
+    """Returns the metrics in the Prometheus text format."""
+    reviewers: Reviewers
+    token_requests: TokenRequests
+    issuer: TokenIssuer
+    logins: LoginParts
+    departures: Departures
+    explanations: Explanations
+    encryption: EncryptionReport
+    revocation_list: Callable[[], SignedList | None]
+    """Returns the newest CRL."""
+    status: StatusReport
+
+
+# Table of endpoints: every served path that is not a resource.
+#
+# The first matching row serves the request. `tests/test_tables.py` proves that each row is reachable.
 
 N = TypeVar("N")
 

@@ -2,7 +2,7 @@
 
 Rules kept here: this file translates HTTP into calls of the reader and the writer and back. It reads field validation, dry run and
 patch types from headers and query; `mooring.apimachinery` and `mooring.registry` implement them. Kinds with two served forms are
-converted on the way in and on the way out (`mooring.server.resources.servedform`).
+converted on the way in and on the way out (`mooring.server.resources.watches`).
 """
 
 from __future__ import annotations
@@ -65,15 +65,8 @@ from mooring.registry.cache.stored import Stored
 from mooring.registry.longwork import LONG_BYTES, LongWork
 from mooring.registry.store import Registry
 from mooring.server.requestcontext import RequestContext
-from mooring.server.resources.servedform import served, served_list, stored_selectors
-from mooring.server.resources.watches import Watches
-from mooring.server.response.render import (
-    accepted,
-    list_response,
-    object_response,
-    sends_stored_bytes,
-    stored_response,
-)
+from mooring.server.resources.watches import Watches, served, served_list, stored_selectors
+from mooring.server.response.render import accepted, list_response, object_response, sends_stored_bytes, stored_response
 from mooring.server.transport.http import MAX_REMEMBERED_QUERY, Request, Response, parse_query
 
 JSON_PATCH = "application/json-patch+json"

@@ -1,21 +1,9 @@
-"""Watches as streaming replies.
+"""Convert between the form of a kind that clients see and the form in which the registry has its objects.
 
-Source: docs/protocol/watch.md.
-
-Rules kept here:
-* Headers are sent at once. Errors known before the first event are plain HTTP errors. Only an expired revision is an ERROR event,
-  as real servers send it: client-go's RetryWatcher would repeat the request for ever after a plain 410.
-* Events are sent in the same pass of the event loop in which the watch cache receives them, as frames that all watchers share.
-* Every watch ends with a clean end of the body: when the client leaves, at `timeoutSeconds` (30 to 60 minutes by default), when
-  the server drains, or when an event cannot be encoded. A client too far behind is cut off.
-* A subscription belongs to its request, which closes it (`mooring.server.transport.http`): a reply that fails before, during or
-  after its headers leaves no subscription.
-* The initial state is sent in slices, as fast as the client takes it. Changes wait meanwhile, as many as the watch cache holds. A
-  slower client must list again.
-* Bookmarks, when requested, are sent about every minute and just before the end.
-* Each changed object is compared with the selectors of all watches in one turn of the event loop: the requirements that one caller
-  (`mooring.registry.longwork`) may have open are bounded, and further watches are 429.
-* Over a WebSocket the same events are sent as messages (`mooring.server.transport.websocket`).
+Rules kept here (docs/adr/0016):
+* Only a kind with an alias has two forms. The objects and options of every other kind are returned as they are.
+* A selector is converted, and not each object that it is compared with.
+* A converted object has the bytes that `encoded` makes of it, so that every reply is made as for a stored one.
 """
 
 from __future__ import annotations
@@ -23,33 +11,172 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
+from wsproto.utilities import generate_accept_token
+
 from mooring.api.kind import Kind
-from mooring.apimachinery.codec.json import encode_json
+from mooring.apimachinery.codec.json import deep_copy, encode_json
 from mooring.apimachinery.codec.protobuf.envelope import encode_object, encode_watch_frame
+from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.apimachinery.negotiation import STREAMED, TRANSFORMS, Representation
 from mooring.apimachinery.options import ListOptions
 from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.selectors import check_field_labels
 from mooring.apimachinery.status import status_of
 from mooring.apimachinery.table import partial_metadata, table
 from mooring.apimachinery.watchevent import ERROR, event_frame
+from mooring.apimachinery.websocket import PROTOCOL, is_handshake, is_of_another_site, is_valid_origin, subprotocols
+from mooring.authn.credentials import without_token
 from mooring.clock import Clock
-from mooring.errors import ApiError, ExpiredError, TooManyRequestsError
+from mooring.errors import ApiError, BadRequestError, ExpiredError, ForbiddenError, TooManyRequestsError
 from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
+from mooring.registry.cache.slices import slices
+from mooring.registry.cache.stored import Stored, encoded
 from mooring.registry.longwork import caller_of
 from mooring.registry.store import Registry
-from mooring.server.resources.servedform import served, stored_selectors
-from mooring.server.resources.websockethandshake import accept_headers, handshake_error, is_websocket
-from mooring.server.response.render import accepted, content_type, included
+from mooring.server.response.render import accepted, content_type, error_response, included
 from mooring.server.transport.http import Header, Request, Response
-from mooring.server.transport.responsewriter import ResponseWriter, Streamer, UpgradedWriter
+from mooring.server.transport.responsewriter import (
+    BinaryWebSocketWriter,
+    ResponseWriter,
+    Streamer,
+    UpgradedWriter,
+    WebSocketWriter,
+)
 from mooring.server.transport.tlsconnection import TlsTransport
-from mooring.server.transport.websocket import BinaryWebSocketWriter, WebSocketWriter
+
+
+def stored_selectors(kind: Kind, options: ListOptions) -> ListOptions:
+    """Return the options with the field labels of the stored kind. Raises BadRequestError for a label that `kind` does not have."""
+    if options.field_selector.empty:
+        return options
+    check_field_labels(options.field_selector, kind.field_labels)
+    if kind.alias is None:
+        return options
+    return replace(options, field_selector=options.field_selector.renamed(kind.alias.field_labels))
+
+
+def served(kind: Kind, stored: Stored) -> Stored:
+    """Return an object in the form of `kind`."""
+    if kind.alias is None:
+        return stored
+    obj = kind.from_storage(deep_copy(stored.obj))
+    complete(obj, kind.resource.schema)
+    value = encoded(kind.resource, obj)
+    return Stored.of(kind, stored.namespace, stored.name, stored.revision, value, is_whole=True, key=stored.key)
+
+
+async def served_list(kind: Kind, items: Sequence[Stored]) -> Sequence[Stored]:
+    """Return objects in the form of `kind`, giving way to other tasks between slices."""
+    if kind.alias is None:
+        return items
+    converted: list[Stored] = []
+    for run in slices(items):
+        converted += [served(kind, item) for item in run]
+        await asyncio.sleep(0)
+    return converted
+
+
+# Check the WebSocket handshake of a watch, and answer it (RFC 6455 4.2).
+#
+# Source: docs/protocol/watch.md#form.
+#
+# Rules kept here:
+# * The handshake is checked as kube-apiserver checks it, after authentication and authorization: a key, version 13, an Origin.
+# * The subprotocol that carries a token is removed from the list before one of the others is selected and returned.
+
+VERSION = "13"
+
+
+def is_websocket(request: Request) -> bool:
+    """Return True when a request asks for a WebSocket. Only watches check: other requests ignore the Upgrade header."""
+    return is_handshake(request.header(b"upgrade"), request.header(b"connection"))
+
+
+def handshake_error(request: Request, *, needs_origin: bool = True) -> Response | None:
+    """Return the error reply for a handshake that cannot be accepted, else None.
+
+    `needs_origin`: refuse a handshake without an Origin, as kube-apiserver does for watches.
+    """
+    key = request.header(b"sec-websocket-key")
+    if not key:
+        return error_response(BadRequestError("the WebSocket handshake has no Sec-WebSocket-Key"), request)
+    if not key.isascii():
+        return error_response(BadRequestError("the Sec-WebSocket-Key of the handshake is not ASCII"), request)
+    if request.header(b"sec-websocket-version") != VERSION:
+        error = BadRequestError(f"the WebSocket version is not supported: this server speaks version {VERSION}")
+        response = error_response(error, request)
+        response.headers = (*response.headers, (b"sec-websocket-version", VERSION.encode()))  # RFC 6455 4.4
+        return response
+    if needs_origin and not is_valid_origin(request.header(b"origin")):
+        return error_response(ForbiddenError("the WebSocket handshake has no Origin that is a URI"), request)
+    if _is_of_another_site(request):
+        message = (
+            "the Origin of the WebSocket handshake is another site, and the request has no credential but a client certificate or "
+            "one that browsers send by themselves: send a token"
+        )
+        return error_response(ForbiddenError(message), request)
+    if not all(name.isascii() and name.isprintable() for name in _subprotocols(request)):
+        message = "a subprotocol of the WebSocket handshake is not printable ASCII (RFC 6455 4.1)"
+        return error_response(BadRequestError(message), request)
+    return None
+
+
+def _is_of_another_site(request: Request) -> bool:
+    """Return whether a page of another site may have opened the WebSocket with a credential that it does not know.
+
+    Browsers send the origin of the page. They present a certificate, a password or a Kerberos ticket to every site that asks, and
+    never a bearer token. A page of `http:` may come from the network: the server has none.
+    """
+    scheme = request.header(b"authorization").partition(" ")[0].lower()
+    if scheme == "bearer" or not (scheme or request.connection.chain):
+        return False
+    if len(_subprotocols(request)) < len(subprotocols(request.header_values(PROTOCOL.encode()))):
+        return False  # one of them carries a token, and no other credential was judged (`mooring.authn.credentials`)
+    return is_of_another_site(request.header_values(b"origin"), request.header(b"host"))
+
+
+def _subprotocols(request: Request) -> tuple[str, ...]:
+    """Return the offered subprotocols except the one that carries a token."""
+    return without_token(subprotocols(request.header_values(PROTOCOL.encode())))
+
+
+def accept_headers(request: Request) -> tuple[Header, ...]:
+    """Return the headers of the 101 reply."""
+    headers: list[Header] = [
+        (b"upgrade", b"websocket"),
+        (b"connection", b"Upgrade"),
+        (b"sec-websocket-accept", generate_accept_token(request.header(b"sec-websocket-key").encode("ascii"))),
+    ]
+    if offered := _subprotocols(request):
+        headers.append((PROTOCOL.encode(), offered[0].encode("ascii")))
+    return tuple(headers)
+
+
+# Watches as streaming replies.
+#
+# Source: docs/protocol/watch.md.
+#
+# Rules kept here:
+# * Headers are sent at once. Errors known before the first event are plain HTTP errors. Only an expired revision is an ERROR
+#   event, as real servers send it: client-go's RetryWatcher would repeat the request for ever after a plain 410.
+# * Events are sent in the same pass of the event loop in which the watch cache receives them, as frames that all watchers share.
+# * Every watch ends with a clean end of the body: when the client leaves, at `timeoutSeconds` (30 to 60 minutes by default), when
+#   the server drains, or when an event cannot be encoded. A client too far behind is cut off.
+# * A subscription belongs to its request, which closes it (`mooring.server.transport.http`): a reply that fails before, during or
+#   after its headers leaves no subscription.
+# * The initial state is sent in slices, as fast as the client takes it. Changes wait meanwhile, as many as the watch cache holds.
+#   A slower client must list again.
+# * Bookmarks, when requested, are sent about every minute and just before the end.
+# * Each changed object is compared with the selectors of all watches in one turn of the event loop: the requirements that one
+#   caller (`mooring.registry.longwork`) may have open are bounded, and further watches are 429.
+# * Over a WebSocket the same events are sent as messages (`mooring.server.transport.responsewriter`).
 
 log = logging.getLogger("mooring.server")
 

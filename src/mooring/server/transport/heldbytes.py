@@ -20,8 +20,7 @@ import logging
 from collections.abc import Iterator
 from typing import Protocol
 
-from mooring.server.hostshare.share import ALONE, Counted, HostShare
-from mooring.server.hostshare.sources import SourceCounts
+from mooring.server.hostshare.share import ALONE, Counted, HostShare, SourceCounts
 
 MAX_HELD = 512 << 20
 """Bytes: half of the memory that 20 000 connections with watches take (docs/adr/0017)."""

@@ -82,8 +82,8 @@ from mooring.pki.x509.supervisorsigners import (
 )
 from mooring.registry.store import Registry
 from mooring.secret import Secret
+from mooring.server.endpoints.servedapi import refuse_unsettled
 from mooring.server.endpoints.supervisor.nodepasswords import NodePasswords
-from mooring.server.endpoints.unsettled import refuse_unsettled
 from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Request, Response

@@ -1,15 +1,4 @@
-"""Table of the supervisor API: every path that `--k3s-supervisor` adds, with the short handlers. Without it none of them exists.
-
-Rules kept here (docs/protocol/k3s.md#supervisor):
-* A path matches exactly. `/static/` stands for every path below it.
-* A path whose clean form is that of a row is redirected there, as k3s does it, before a credential is read. The redirect names the
-  path of the row and nothing that the client sent. `/static` is redirected to `/static/`.
-* Every other path belongs to the Kubernetes API, as the client wrote it.
-* A row names the level that opens it. A method that it does not name is 405, after authentication.
-* The bytes of `/cacerts` are those of which tokens carry the hash.
-* A change of keys or of the CA has its own commands, which go in steps that no machine notices. The answer to k3s's request names
-  them, and nothing is changed. The status of encryption names keys, and shows none.
-"""
+"""Parts that handlers of the supervisor API use, one field for each group of routes. The plane builds them once."""
 
 from __future__ import annotations
 
@@ -21,17 +10,48 @@ from typing import Any, Generic, TypeVar
 from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError, ServiceUnavailableError
-from mooring.server.endpoints.notfound import not_found
-from mooring.server.endpoints.supervisor.certificates import certificate, refuse_guesses
-from mooring.server.endpoints.supervisor.servers import rotate_token, server_bootstrap
-from mooring.server.endpoints.supervisor.services import SupervisorServices
-from mooring.server.endpoints.supervisor.tunnel import connect
-from mooring.server.requestcontext import RequestContext
+from mooring.server.endpoints.servedapi import not_found
+from mooring.server.endpoints.supervisor.certificates import NodeCertificates, certificate, refuse_guesses
+from mooring.server.endpoints.supervisor.servers import ServerKeys, Tunnels, connect, rotate_token, server_bootstrap
+from mooring.server.requestcontext import RequestContext, Supervised
 from mooring.server.response.render import content_type
-from mooring.server.supervised import Supervised
 from mooring.server.transport.http import JSON, Response
 from mooring.trust.k3s import headers as paths
 from mooring.trust.k3s.identity import Access
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SupervisorServices:
+    """Parts of one server process. A handler gets what its row names, and not the whole."""
+
+    server_ca: Callable[[], bytes]
+    """Returns the bundle that verifies the serving certificate, as `/cacerts` serves it."""
+    client_ca: Callable[[], bytes]
+    """Returns the bundle that verifies clients."""
+    config: Callable[[], Obj]
+    """Returns the document of `/v1-k3s/config`."""
+    apiservers: Callable[[], tuple[str, ...]]
+    """Returns `host:port` of the servers that live."""
+    certificates: NodeCertificates
+    ready: Callable[[], bool]
+    """Returns whether this server is ready."""
+    tunnels: Tunnels
+    encryption: Callable[[], Awaitable[Obj]]
+    """Returns the document of `/v1-k3s/encrypt/status`."""
+    server_keys: ServerKeys
+
+
+# Table of the supervisor API: every path that `--k3s-supervisor` adds, with the short handlers. Without it none of them exists.
+#
+# Rules kept here (docs/protocol/k3s.md#supervisor):
+# * A path matches exactly. `/static/` stands for every path below it.
+# * A path whose clean form is that of a row is redirected there, as k3s does it, before a credential is read. The redirect names
+#   the path of the row and nothing that the client sent. `/static` is redirected to `/static/`.
+# * Every other path belongs to the Kubernetes API, as the client wrote it.
+# * A row names the level that opens it. A method that it does not name is 405, after authentication.
+# * The bytes of `/cacerts` are those of which tokens carry the hash.
+# * A change of keys or of the CA has its own commands, which go in steps that no machine notices. The answer to k3s's request
+#   names them, and nothing is changed. The status of encryption names keys, and shows none.
 
 N = TypeVar("N")
 

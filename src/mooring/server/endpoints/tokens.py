@@ -1,16 +1,4 @@
-"""Serve POST `/mooring/v1/login`: exchange the credential of an identity provider for a short-lived one of this cluster.
-
-    {"certificateRequest": "<PEM PKCS#10>"}  →  a client certificate for the key of the request
-    {}                                       →  a token
-
-Rules kept here (docs/adr/0020):
-* `mooring.authn.login` and RBAC (ClusterRole `mooring:login`) decide which users may log in. With a configured lifetime
-  of zero the path does not exist.
-* Only the key of a certificate request is used, together with the proof that its sender holds it. All names come from the
-  authenticated user.
-* The operator sets the lifetime of the credential; the request cannot. The credential's id goes into the audit record.
-* A certificate is issued only while this server accepts client certificates of the CA that signs it.
-"""
+"""Serve the endpoints that issue tokens: logins of people, and TokenRequest."""
 
 from __future__ import annotations
 
@@ -20,16 +8,23 @@ from datetime import timedelta
 
 from prometheus_client import Counter
 
+from mooring.api.authentication import tokenrequest
+from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.authentication.userinfo import user_info
+from mooring.api.kind import Change
+from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import decode_json, encode_json
+from mooring.apimachinery.codec.zerofields import complete
+from mooring.apimachinery.options import parse_write_options
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.uid import uuid4
 from mooring.authn import login as rules
 from mooring.authn.login import claims_of
-from mooring.authn.serviceaccount import ISSUED_CREDENTIAL_ID
+from mooring.authn.serviceaccount import ISSUED_CREDENTIAL_ID, TokenIssuance, issue
+from mooring.authz.decision import Authorize
 from mooring.clock import rfc3339
-from mooring.errors import ApiError, BadRequestError, ForbiddenError
+from mooring.errors import ApiError, BadRequestError, ForbiddenError, InvalidError, MethodNotAllowedError
 from mooring.identity import UserInfo
 from mooring.pki.errors import RequestError
 from mooring.pki.jwt.compact import MAX_TOKEN_BYTES
@@ -39,11 +34,26 @@ from mooring.pki.x509.authority import serial_number
 from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.requests import parse_request
-from mooring.server.endpoints.notfound import not_found
-from mooring.server.endpoints.unsettled import refuse_unsettled
+from mooring.registry.admission.request import AdmissionRequest
+from mooring.registry.store import Registry
+from mooring.server.endpoints.servedapi import not_found, refuse_unsettled
 from mooring.server.requestcontext import RequestContext
-from mooring.server.response.render import content_type
+from mooring.server.resources.handlers import read_object
+from mooring.server.response.render import content_type, object_response
 from mooring.server.transport.http import Response
+
+# Serve POST `/mooring/v1/login`: exchange the credential of an identity provider for a short-lived one of this cluster.
+#
+#     {"certificateRequest": "<PEM PKCS#10>"}  →  a client certificate for the key of the request
+#     {}                                       →  a token
+#
+# Rules kept here (docs/adr/0020):
+# * `mooring.authn.login` and RBAC (ClusterRole `mooring:login`) decide which users may log in. With a configured lifetime
+#   of zero the path does not exist.
+# * Only the key of a certificate request is used, together with the proof that its sender holds it. All names come from the
+#   authenticated user.
+# * The operator sets the lifetime of the credential; the request cannot. The credential's id goes into the audit record.
+# * A certificate is issued only while this server accepts client certificates of the CA that signs it.
 
 API_VERSION = "mooring.dev/v1"
 MAX_REQUEST = 64 << 10
@@ -151,3 +161,75 @@ def _token(context: RequestContext, logins: LoginParts, user: UserInfo) -> Obj:
         )
     context.annotations[ISSUED_CREDENTIAL_ID] = f"JTI={token_id}"
     return {"expirationTimestamp": rfc3339(now + life), "token": token}
+
+
+# Serve TokenRequest: POST to the subresource `token` of a ServiceAccount issues a token.
+#
+# Admission decides besides RBAC: NodeRestriction limits the tokens that a node may request
+# (docs/protocol/node-authorization.md#noderestriction).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenRequests:
+    """Parts that issue tokens of ServiceAccounts."""
+
+    registry: Registry
+    authorize: Authorize
+    entropy: Callable[[int], bytes]
+    keys: TokenKeys
+    audiences: Sequence[str]
+    """Audiences of this API server: those of a token whose request names none."""
+    max_seconds: int
+    """Longest life of a token; 0: no limit."""
+    extend: bool
+    """Issue the token that every Pod gets for a year instead of an hour."""
+
+
+async def service_account_token(context: RequestContext, issuing: TokenRequests) -> Response:
+    """Answer POST `/api/v1/namespaces/<ns>/serviceaccounts/<name>/token`. Raises ApiError."""
+    info = context.info
+    if info.verb != "create":
+        raise MethodNotAllowedError()
+    refuse_unsettled(issuing.registry.views)
+    options = parse_write_options(context.request.query)
+    request = await read_object(
+        context, issuing.registry.long_work, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options
+    )
+    tokenrequest.default(request)
+    if errors := tokenrequest.validate(request):
+        raise InvalidError.of("authentication.k8s.io", "TokenRequest", "", errors)
+    await context.confirm()  # no `await` from here on: admission, binding and signature see the same views
+    refuse_unsettled(issuing.registry.views)
+    issuing.registry.writer.admit(
+        AdmissionRequest(
+            operation="CREATE",
+            kind=BY_PLURAL["serviceaccounts"],
+            subresource="token",
+            namespace=info.namespace,
+            name=info.name,
+            new=request,
+            old=None,
+            change=Change(context.user, context.received),
+            views=issuing.registry.views,
+            authorize=issuing.authorize,
+            dry_run=options.dry_run,
+        )
+    )
+    issued = issue(
+        request,
+        info.namespace,
+        info.name,
+        issuing.registry.views,
+        issuing.keys.signer,
+        TokenIssuance(
+            now=context.received,
+            token_id=uuid4(issuing.entropy),
+            audiences=tuple(issuing.audiences),
+            max_seconds=issuing.max_seconds,
+            extend=issuing.extend,
+        ),
+    )
+    context.warnings.extend(issued.warnings)
+    context.annotations[ISSUED_CREDENTIAL_ID] = issued.credential_id
+    complete(issued.response, TOKEN_REQUEST)
+    return object_response(context.request, issued.response, TOKEN_REQUEST, 201)
