@@ -17,7 +17,7 @@ import pytest
 from mooring.api.kinds import KINDS
 from mooring.clock import SystemClock
 from mooring.errors import StorageError, UnknownOutcomeError
-from mooring.registry.cache.age import MAX_AGE_SECONDS
+from mooring.registry.cache.views import MAX_AGE_SECONDS
 from mooring.registry.store import Registry
 from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import CompactedError

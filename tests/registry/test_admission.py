@@ -28,10 +28,10 @@ from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, 
 from mooring.identity import API_SERVER_USER, MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
-from mooring.registry.admission.nodemembership import NodeMembership
-from mooring.registry.admission.noderestriction.plugin import forbidden_labels
+from mooring.registry.admission.certificates import SettledEnds
+from mooring.registry.admission.noderestriction import forbidden_labels
+from mooring.registry.admission.nodes import NodeMembership
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.registry.admission.settledends import SettledEnds
 from mooring.registry.admission.table import ADMISSION, ALWAYS_ENABLED, build
 from mooring.trust.lineage.chain import START, Checkpoint, new_record
 from tests.support.manualclock import EPOCH

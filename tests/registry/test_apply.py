@@ -17,7 +17,7 @@ from mooring.errors import (
     NotFoundError,
     RequestEntityTooLargeError,
 )
-from mooring.registry.cache.stored import Stored
+from mooring.registry.cache.events import Stored
 from tests.support.registryroom import Room, in_room, kind
 
 
@@ -236,7 +236,7 @@ async def test_an_object_that_only_its_entries_make_too_large_is_stored_without_
 ) -> None:
     made = await create(room, "configmaps", config(name="a", data={"x": "1"}))
     assert managers(made) == ["tool"]
-    monkeypatch.setattr("mooring.registry.write.errors.MAX_OBJECT", len(made.raw) - 100)
+    monkeypatch.setattr("mooring.registry.write.commit.MAX_OBJECT", len(made.raw) - 100)
     assert managers(await create(room, "configmaps", config(name="b", data={"x": "1"}))) == []
     assert managers(await room.patch("configmaps", "a", {"data": {"x": "2"}})) == []
     with pytest.raises(RequestEntityTooLargeError):

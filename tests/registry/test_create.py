@@ -19,7 +19,7 @@ from mooring.errors import (
     NotFoundError,
     RequestEntityTooLargeError,
 )
-from mooring.registry.write.errors import MAX_OBJECT
+from mooring.registry.write.commit import MAX_OBJECT
 from mooring.registry.write.writer import GENERATE_TRIES
 from tests.support.registryroom import Room, in_room, open_room, secret
 

@@ -14,7 +14,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import ConflictError, ForbiddenError, NotFoundError, StorageError
 from mooring.identity import NODES, UserInfo
-from mooring.registry.write.deletionrecords import deletion_records
+from mooring.registry.write.deletion import deletion_records
 from mooring.storage.memory import MemoryStorage
 from tests.support.registryroom import ADMIN, Room, in_room, kind, open_room, options
 

@@ -19,7 +19,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import AlreadyExistsError, ConflictError, InternalServerError, InvalidError
 from mooring.identity import UserInfo
 from mooring.plane.encryption import stored_resources
-from mooring.registry.cache.stored import encoded
+from mooring.registry.cache.events import encoded
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.write.writer import WRITE_TRIES
 from mooring.storage.contract import Entry, Page, Storage

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.errors import ConflictError
-from mooring.registry.cache.foreignkeys import ForeignKeys, namespace_of
+from mooring.registry.cache.keys import ForeignKeys, namespace_of
 from mooring.storage.memory import MemoryStorage
 from tests.support.registryroom import Room, in_room, kind, open_room
 

@@ -14,7 +14,7 @@ import pytest
 
 from mooring.errors import InternalServerError
 from mooring.plane.encryption import stored_resources
-from mooring.registry.cache.age import MAX_AGE_SECONDS
+from mooring.registry.cache.views import MAX_AGE_SECONDS
 from mooring.registry.cache.watchcache import RETRY_LAST
 from mooring.storage.encryption.providers import Providers
 from mooring.storage.encryption.storage import LATE, PATIENCE_SECONDS, EncryptedStorage

@@ -13,8 +13,8 @@ from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ForbiddenError
 from mooring.identity import UserInfo
+from mooring.registry.admission.pods import ENFORCE, MOUNT_PATH
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.registry.admission.serviceaccount import ENFORCE, MOUNT_PATH
 from mooring.registry.admission.table import ADMISSION
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import Room, in_room, masters_only

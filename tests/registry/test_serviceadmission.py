@@ -16,7 +16,7 @@ from mooring.api.core.service.allocation import DEFAULT_RANGE, NODE_PORT_RANGE
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import InternalServerError, InvalidError
-from mooring.registry.admission import serviceallocation
+from mooring.registry.admission import services
 from mooring.registry.admission.table import build
 from mooring.storage.memory import MemoryStorage
 from tests.support.manualclock import EPOCH
@@ -207,12 +207,12 @@ async def test_an_update_keeps_node_ports(room: Room) -> None:
 @in_room
 async def test_when_everything_is_taken(room: Room) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serviceallocation, "free_address", lambda *asked: None)
+        patch.setattr(services, "free_address", lambda *asked: None)
         with pytest.raises(
             InternalServerError, match=r"every address of 10\.96\.0\.0/12, the range of Services, is taken"
         ):
             await make(room, "s")
-        patch.setattr(serviceallocation, "free_port", lambda *asked: None)
+        patch.setattr(services, "free_port", lambda *asked: None)
         with pytest.raises(InternalServerError, match="every node port is taken"):
             await make(room, "s", **NODE_PORT, clusterIP="10.96.0.9")
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError, StorageError
-from mooring.registry.cache import stored as kept
-from mooring.registry.cache.events import Event, Transition
-from mooring.registry.cache.slices import slices
-from mooring.registry.cache.stored import DecodedObjects, Stored, encoded, head
+from mooring.registry.cache import events as kept
+from mooring.registry.cache.events import DecodedObjects, Event, Stored, Transition, encoded, head
+from mooring.registry.cache.kindcache import slices
 from mooring.registry.longwork import LONG_BYTES
 from tests.support.registryroom import kind, open_room, secret
 
@@ -257,8 +256,8 @@ def test_an_object_above_the_bound_is_decoded_each_time_and_kept_by_nobody(monke
 def test_a_long_list_is_cut_into_runs(
     sizes: list[int], share: int, runs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mooring.registry.cache.slices.SLICE_ITEMS", 4)
-    monkeypatch.setattr("mooring.registry.cache.slices.SLICE_BYTES", 4096)
+    monkeypatch.setattr("mooring.registry.cache.kindcache.SLICE_ITEMS", 4)
+    monkeypatch.setattr("mooring.registry.cache.kindcache.SLICE_BYTES", 4096)
     items = [stored_secret(f"s{place}", size) for place, size in enumerate(sizes)]
     cut = [list(run) for run in slices(items, share)]
     assert [len(run) for run in cut] == runs

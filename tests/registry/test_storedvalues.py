@@ -17,8 +17,8 @@ from mooring.apimachinery.codec.protobuf.envelope import decode_envelope, encode
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.errors import InternalServerError, StorageError
+from mooring.registry.cache.events import PartlyKnown, Stored, encoded
 from mooring.registry.cache.keys import Keys
-from mooring.registry.cache.stored import PartlyKnown, Stored, encoded
 from mooring.storage.contract import Entry
 from tests.support.registryroom import Room, in_room, kind
 

@@ -26,8 +26,8 @@ from mooring.errors import (
     NotFoundError,
     RequestEntityTooLargeError,
 )
-from mooring.registry.cache import stored
-from mooring.registry.write.errors import MAX_OBJECT
+from mooring.registry.cache import events
+from mooring.registry.write.commit import MAX_OBJECT
 from mooring.registry.write.writer import PATCH_TRIES
 from mooring.storage.contract import RevisionMismatchError
 from tests.support.registryroom import Room, in_room, open_room, secret
@@ -350,13 +350,13 @@ async def test_a_large_object_that_was_written_here_is_not_completed_again(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     completed: list[str] = []
-    rewrite = stored.normalize
+    rewrite = events.normalize
 
     def count(kind: Kind, value: bytes) -> tuple[bytes, bool]:
         completed.append(kind.resource.plural)
         return rewrite(kind, value)
 
-    monkeypatch.setattr(stored, "normalize", count)
+    monkeypatch.setattr(events, "normalize", count)
     rules = [{"verbs": ["get"], "apiGroups": [""], "resources": [f"r{index}"]} for index in range(500)]
     role = {"metadata": {"name": "a"}, "rules": rules}
     await room.create("roles", role)

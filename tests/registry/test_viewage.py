@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from mooring.registry.cache.age import MAX_AGE_SECONDS, ViewAge
+from mooring.registry.cache.views import MAX_AGE_SECONDS, ViewAge
 from mooring.registry.reader import FRESH_WITHIN
 from mooring.storage.contract import Storage
 from mooring.storage.memory import MemoryStorage

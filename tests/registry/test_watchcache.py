@@ -15,8 +15,8 @@ from mooring.api.kind import Kind
 from mooring.api.kinds import KINDS
 from mooring.clock import SystemClock
 from mooring.errors import AlreadyExistsError, InternalServerError, NotFoundError, StorageError
-from mooring.registry.cache import stored
-from mooring.registry.cache.stored import encoded
+from mooring.registry.cache import events
+from mooring.registry.cache.events import encoded
 from mooring.registry.cache.watchcache import RETRY_FIRST
 from mooring.registry.longwork import LONG_BYTES
 from mooring.storage.contract import CompactedError, StoredChange
@@ -450,14 +450,14 @@ async def test_a_view_tells_what_changed_since_a_revision_as_far_as_it_remembers
 @in_room
 async def test_what_this_process_wrote_is_not_decoded_to_see_whether_it_is_whole(room: Room) -> None:
     looked_at = []
-    rewritten = stored.normalize
+    rewritten = events.normalize
 
     def count(kind: Kind, value: bytes) -> tuple[bytes, bool]:
         looked_at.append(value)
         return rewritten(kind, value)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "normalize", count)
+        patch.setattr(events, "normalize", count)
         node = await room.create("nodes", {"metadata": {"name": "a"}})
         await room.update("nodes", {**node.obj, "spec": {**node.obj["spec"], "podCIDR": "10.0.0.0/24"}})
         await room.delete("nodes", "a")

@@ -19,7 +19,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.protobuf.envelope import encode_object
 from mooring.clock import rfc3339_micro
 from mooring.errors import ConfigError
-from mooring.registry.write.errors import MAX_OBJECT as STORED
+from mooring.registry.write.commit import MAX_OBJECT as STORED
 from mooring.server.audit import auditor, logfile
 from mooring.server.audit.auditevent import OMITTED, audit_event, encode_record, read_policy, source_addresses
 from mooring.server.audit.logfile import AuditLog

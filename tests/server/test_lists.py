@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from mooring.apimachinery.schema import Obj
-from mooring.registry.cache import slices
-from mooring.registry.cache.stored import Stored
+from mooring.registry.cache import kindcache
+from mooring.registry.cache.events import Stored
 from mooring.registry.longwork import LONG_BYTES
 from mooring.server.response import lists
 from mooring.server.transport.http import in_pieces
@@ -84,7 +84,7 @@ def test_a_list_made_in_slices_has_the_bytes_of_one_made_in_one_go(target: str, 
         await filled(server, count)
         whole, few = await listed(server, target, accept)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(slices, "SLICE_BYTES", 1)
+            patch.setattr(kindcache, "SLICE_BYTES", 1)
             patch.setattr(lists, "SLICE_BYTES", 1)
             sliced, many = await listed(server, target, accept)
         assert sliced == whole

@@ -17,7 +17,7 @@ from mooring.api.mooring.certificaterevocation import KIND as REVOCATION
 from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.errors import StorageError
 from mooring.identity import MASTERS
-from mooring.registry.cache.age import MAX_AGE_SECONDS
+from mooring.registry.cache.views import MAX_AGE_SECONDS
 from mooring.registry.reader import FRESH_WITHIN
 from mooring.registry.write.commit import BEHIND
 from mooring.server.authentication.standing import SILENT

@@ -21,7 +21,7 @@ from mooring.apimachinery.table import table
 from mooring.apimachinery.watchevent import bookmark, event_frame
 from mooring.clock import SystemClock
 from mooring.identity import MASTERS
-from mooring.registry.cache import kindcache, slices
+from mooring.registry.cache import kindcache
 from mooring.registry.cache.events import Event
 from mooring.registry.cache.kindcache import Watch
 from mooring.server.resources import watches
@@ -177,7 +177,7 @@ async def test_the_initial_state_goes_out_in_slices_and_changes_wait_for_its_end
     for name in ("a", "b", "c"):
         await server.create("secrets", secret(name, data={"key": "A" * 400_000}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slices, "SLICE_BYTES", 400_000)
+        patch.setattr(kindcache, "SLICE_BYTES", 400_000)
         response = await server.response("GET", WATCH)
         watch = Stream(response)
         client = Slow(watch)

@@ -23,12 +23,11 @@ from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.identity import AUTHENTICATED, MASTERS, UserInfo
 from mooring.registry.admission.request import Admission
 from mooring.registry.admission.table import build
-from mooring.registry.cache.events import Event
+from mooring.registry.cache.events import Event, Stored
 from mooring.registry.cache.kindcache import Watch
-from mooring.registry.cache.stored import Stored
 from mooring.registry.reader import ListPage
 from mooring.registry.store import Registry
-from mooring.registry.write.deletionrecords import DeletionRecord
+from mooring.registry.write.deletion import DeletionRecord
 from mooring.registry.write.writer import Deleted
 from mooring.storage.contract import Storage
 from mooring.storage.encryption.storage import EncryptedStorage

@@ -32,10 +32,8 @@ from mooring.apimachinery.options import (
 )
 from mooring.apimachinery.status import resource_version_too_large
 from mooring.errors import ExpiredError, InternalServerError, NotFoundError, StorageError, StorageReadError
-from mooring.registry.cache.kindcache import KindCache, Replay, Sink, Watch
-from mooring.registry.cache.selection import SelectionPredicate
-from mooring.registry.cache.slices import slices
-from mooring.registry.cache.stored import Stored
+from mooring.registry.cache.events import Stored
+from mooring.registry.cache.kindcache import KindCache, Replay, SelectionPredicate, Sink, Watch, slices
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.storage.contract import CompactedError, FutureRevisionError, Storage
 

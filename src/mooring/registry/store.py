@@ -21,8 +21,8 @@ from mooring.registry.cache.views import cache_views
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.longwork import LongWork
 from mooring.registry.reader import RegistryReader
-from mooring.registry.write.deletionrecords import DeletionRecord, deletion_records
-from mooring.registry.write.serverwrites import Observe, ignore
+from mooring.registry.write.deletion import DeletionRecord, deletion_records
+from mooring.registry.write.serversideapply import Observe, ignore
 from mooring.registry.write.writer import Entropy, IsStale, RegistryWriter
 from mooring.storage.contract import Storage
 

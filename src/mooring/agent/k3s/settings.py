@@ -53,7 +53,7 @@ def _labels(texts: tuple[str, ...], key: str) -> tuple[tuple[str, str], ...]:
     if not texts:
         return ()
     from mooring.api.core.node.registrationflags import parse_labels  # schemas are needed by few command lines
-    from mooring.registry.admission.noderestriction.plugin import forbidden_labels
+    from mooring.registry.admission.noderestriction import forbidden_labels
 
     labels = parse_labels(texts, f"--{key}")
     if own := [name for name in labels if name in REPORTED_LABELS]:

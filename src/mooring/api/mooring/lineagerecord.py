@@ -4,7 +4,7 @@ Rules kept here:
 * The name is the sequence number. A create under the next name is therefore the compare-and-swap: no two
   writers fork the chain.
 * Validation computes the hash again. Admission sees to the order, and that no record is changed or deleted
-  (`mooring.registry.admission.lineage`).
+  (`mooring.registry.admission.certificates`).
 * Every field is bounded and printable, because records stay for ever and their encoding must be the same in every language.
 """
 

@@ -18,7 +18,7 @@ from mooring.cli.audit.records import REQUESTS
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, StorageError
 from mooring.plane.encryption import EncryptionAtRest
-from mooring.registry.cache.stored import Stored
+from mooring.registry.cache.events import Stored
 from mooring.settings.encryption import EncryptionSettings
 from mooring.settings.storage import StorageSettings
 from mooring.storage import presence, table

@@ -25,8 +25,8 @@ from mooring.plane.storemark.storemark import StoreMark
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.registry.admission import table as admission
 from mooring.registry.store import Registry
-from mooring.registry.write.deletionrecords import deletion_records
-from mooring.registry.write.serverwrites import Observe, ignore
+from mooring.registry.write.deletion import deletion_records
+from mooring.registry.write.serversideapply import Observe, ignore
 from mooring.settings.admission import AdmissionSettings
 from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.controllers import ControllerManagerSettings

@@ -15,7 +15,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.authn import clientcas
 from mooring.controllers.certificates.publishing import rootcacertpublisher
 from mooring.errors import ConfigError, MooringError
-from mooring.registry.cache.stored import normalize
+from mooring.registry.cache.events import normalize
 from mooring.storage.contract import Storage
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.jws import KUBECONFIG_KEY

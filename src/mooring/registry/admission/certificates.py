@@ -1,33 +1,48 @@
-"""Admission plugins for certificate requests: the rights to approve and sign, and subjects that no request may have.
-
-Rules kept here (docs/protocol/certificate-signing-requests.md#admission, docs/protocol/pod-certificate-requests.md#rights):
-* CertificateApproval: a change of `/approval` needs the verb `approve` on the signer: resource `signers`, name that of the
-  signer, or `<domain>/*`.
-* CertificateSigning: a change of the certificate or the conditions through `/status` needs the verb `sign` on the signer alike.
-* ClusterTrustBundleAttest: a new ClusterTrustBundle of a signer, and a change of one, need the verb `attest` on the signer alike.
-  A change that only the garbage collector and server-side apply make needs none.
-* PodCertificateSigning: a change of the status of a PodCertificateRequest needs the verb `sign` on the signer alike. The refusal is
-  kube-apiserver's 422: there the strategy of the kind asks for the right.
-* CertificateSubjectRestriction: a request to the signer kube-apiserver-client may not name the group system:masters.
-"""
+"""Admission of certificate requests, revocations, and the records of what was issued and what ended."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from mooring.api.certificates import podcertificaterequest
+from mooring.api.certificates.knownrevocations import record_known_revocations
 from mooring.api.certificates.podrequestvalidation import is_same_status
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring import certificaterevocation, ends, nodeidentity
+from mooring.api.mooring.certificaterevocation import MAX_KNOWN
+from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
+from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes
-from mooring.errors import InvalidError, forbidden, quoted
-from mooring.identity import MASTERS
+from mooring.clock import parse_rfc3339
+from mooring.controllers.certificates.tokenlimits import joining_user, name_refusal, requests_allowed_name
+from mooring.errors import Cause, InvalidError, forbidden, quoted
+from mooring.identity import API_SERVER, MASTERS, NAME_NOT_ALLOWED, bootstrap_token_id
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
-from mooring.pki.x509.supervisorsigners import issued_request
+from mooring.pki.x509.supervisorsigners import CREDENTIAL, SUPERVISOR_SIGNERS, issued_request
 from mooring.registry.admission.request import AdmissionRequest
+from mooring.trust.bootstraptoken.restrictions import read_restrictions
+from mooring.trust.bootstraptoken.token import TokenError
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+from mooring.trust.lineage.chain import START, record_name, sequence_of
+
+# Admission plugins for certificate requests: the rights to approve and sign, and subjects that no request may have.
+#
+# Rules kept here (docs/protocol/certificate-signing-requests.md#admission, docs/protocol/pod-certificate-requests.md#rights):
+# * CertificateApproval: a change of `/approval` needs the verb `approve` on the signer: resource `signers`, name that of the
+#   signer, or `<domain>/*`.
+# * CertificateSigning: a change of the certificate or the conditions through `/status` needs the verb `sign` on the signer alike.
+# * ClusterTrustBundleAttest: a new ClusterTrustBundle of a signer, and a change of one, need the verb `attest` on the signer
+#   alike. A change that only the garbage collector and server-side apply make needs none.
+# * PodCertificateSigning: a change of the status of a PodCertificateRequest needs the verb `sign` on the signer alike. The
+#   refusal is kube-apiserver's 422: there the strategy of the kind asks for the right.
+# * CertificateSubjectRestriction: a request to the signer kube-apiserver-client may not name the group system:masters.
 
 CSRS = "certificatesigningrequests"
 BUNDLES = "clustertrustbundles"
@@ -141,3 +156,188 @@ def _may(request: AdmissionRequest, verb: str, signer: str) -> bool:
         ).allowed
         for name in (signer, f"{domain}/*")
     )
+
+
+# Admission plugin BootstrapTokenLimits: node names that a bootstrap token may request certificates for.
+#
+# Rules kept here: only CREATE of a CertificateSigningRequest by `system:bootstrap:<id>` is judged, by the same rules as before
+# its issuance (`mooring.controllers.certificates.tokenlimits`). A joining machine thereby gets its error at once, and not in a
+# condition. The cause NodeNameNotAllowed tells it that a repetition is of no use.
+
+
+class BootstrapTokenLimits:
+    name = "BootstrapTokenLimits"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if request.operation != "CREATE" or request.resource != CSRS:
+            return
+        token_id = bootstrap_token_id(request.user.username)
+        secret = request.views["secrets"].get(secret_name(token_id), NAMESPACE) if token_id else None
+        if secret is None:
+            return  # another user, or a token that was deleted this instant, which the issuance check notices
+        try:
+            restrictions = read_restrictions(secret)
+        except TokenError as error:
+            raise request.forbidden(f"the bootstrap token {token_id}: {error}") from None
+        if not restrictions.node_name:
+            return
+        parsed = parse_new_request(request)
+        if parsed is not None and not requests_allowed_name(_user(request, parsed), restrictions):
+            message = name_refusal(token_id, restrictions)
+            refusal = request.forbidden(message)
+            refusal.details = replace(
+                refusal.details, causes=(*refusal.details.causes, Cause(NAME_NOT_ALLOWED, message))
+            )
+            raise refusal
+
+
+def _user(request: AdmissionRequest, parsed: CertificateRequest) -> str | None:
+    spec = (request.new or {}).get("spec") or {}
+    return joining_user(spec.get("signerName", ""), parsed, spec.get("extra") or {})
+
+
+# SupervisorRequests: only the supervisor creates requests for its signers.
+#
+# Rules kept here (docs/protocol/k3s.md#certificates): the signers of the supervisor decide every name in a certificate from what
+# the supervisor states about the requester. A request that a client creates itself, by whatever user or impersonation, has no
+# such statement. It is refused at once, with the path that answers such requests.
+
+
+class SupervisorRequests:
+    name = "SupervisorRequests"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if request.operation != "CREATE" or request.resource != CSRS or request.new is None:
+            return
+        signer = str((request.new.get("spec") or {}).get("signerName", ""))
+        if signer in SUPERVISOR_SIGNERS and CREDENTIAL not in request.change.attested:
+            raise request.forbidden(f"certificates of {signer} are requested by POST to /v1-k3s/… of the supervisor")
+
+
+# KnownRevocations: records in a CertificateSigningRequest up to which revision the server knew the denylist.
+
+REQUESTS = "certificatesigningrequests"
+
+
+class KnownRevocations:
+    name = "KnownRevocations"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if request.resource == REQUESTS and request.operation == "CREATE" and request.new is not None:
+            record_known_revocations(request.new, request.views[REVOCATIONS].revision)
+
+
+# KnownSerialNumbers: records which certificates the entry of a key or node revokes, for the CRL.
+#
+# Rules kept here:
+# * A CRL lists serial numbers only. They are taken from the NodeIdentities at the write of the entry, because later a
+#   NodeIdentity also has certificates that were issued after the revocation.
+# * A change of a node's entry that keeps its moment adds none: the machine may have joined again since.
+# * Certificates that have expired are left out. Serial numbers of an earlier write stay, and the newest ones count.
+# * The server sets the field, whatever the client sends.
+
+FIELD = "knownSerialNumbers"
+
+
+class KnownSerialNumbers:
+    name = "KnownSerialNumbers"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if request.resource != certificaterevocation.PLURAL or request.new is None:
+            return
+        spec: Obj = request.new.get("spec") or {}
+        before = spec_of(request.old or {}).get(FIELD) or ()
+        known = list(dict.fromkeys((*before, *_known(request, spec))))[-MAX_KNOWN:]
+        spec.pop(FIELD, None)
+        if known:
+            spec[FIELD] = known
+
+
+def _revokes_until_now(request: AdmissionRequest, spec: Obj) -> bool:
+    before = certificaterevocation.time_of(spec, "issuedBefore")
+    return before is None or before >= request.change.now
+
+
+def _known(request: AdmissionRequest, spec: Obj) -> Iterator[str]:
+    """Yield the serial numbers of unexpired certificates that the entry revokes."""
+    identities = request.views[nodeidentity.PLURAL]
+    public_key, node_name = spec.get("publicKey"), spec.get("nodeName")
+    if node_name:
+        if request.operation == "UPDATE" and not _revokes_until_now(request, spec):
+            return
+        identity = identities.get(node_name)
+        found = [] if identity is None else [*nodeidentity.keys_of(identity), *nodeidentity.companions_of(identity)]
+    elif public_key:
+        keys = (
+            key
+            for identity in identities.list()
+            for key in (*nodeidentity.keys_of(identity), *nodeidentity.companions_of(identity))
+        )
+        found = [key for key in keys if key.get("publicKey") == public_key]
+    else:
+        return
+    for key in found:
+        serial_number = (key.get("serialNumber") or "").lstrip("0")
+        if serial_number and parse_rfc3339(key["notAfter"]) > request.change.now:
+            yield serial_number
+
+
+# Admission plugin LineageAppendOnly: lineage records are only appended, each after the one that it names.
+#
+# Rules kept here: no user may change or delete a record, not even its labels. A new record must follow the last one. What
+# bypasses the API, such as an edit of the database, is found by `mooring audit verify`.
+
+
+class LineageAppendOnly:
+    name = "LineageAppendOnly"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if request.kind.resource.plural != LINEAGE_RECORDS:
+            return
+        if request.operation != "CREATE" or request.new is None:
+            raise request.forbidden("lineage records are never changed or deleted")
+        sequence = sequence_of(request.name or request.new["metadata"].get("name", ""))
+        if sequence is None:
+            return  # validation reports the name
+        if _previous(request.new) != self._hash_before(request, sequence):
+            raise request.forbidden("a lineage record must follow the last one: spec.previous is not its hash")
+
+    def _hash_before(self, request: AdmissionRequest, sequence: int) -> str | None:
+        if sequence == START.sequence + 1:
+            return START.hash
+        before = request.views[LINEAGE_RECORDS].get(record_name(sequence - 1))
+        return before["spec"].get("hash") if before is not None else None
+
+
+def _previous(record: Obj) -> str:
+    previous: str = (record.get("spec") or {}).get("previous", "")
+    return previous
+
+
+# Admission plugin SettledEnds: the ConfigMap of ends loses an entry only when the end is settled.
+#
+# Rules kept here: an entry is ended again by what the store has, or waived, by any writer. So neither the deletion of the
+# ConfigMap, nor a write that leaves an entry out or changes it, lets something come back for a moment. That further ends wait is
+# known to the server alone that remembers them: no client takes this entry out. The ConfigMap is never immutable: servers write
+# it.
+
+
+class SettledEnds:
+    name = "SettledEnds"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if request.resource != ends.CONFIG_MAPS or request.namespace != ends.NAMESPACE:
+            return
+        name = request.name or ((request.new or {}).get("metadata") or {}).get("name", "")
+        if name != ends.NAME:
+            return
+        before, after = (request.old or {}).get("data") or {}, (request.new or {}).get("data") or {}
+        lost = ends.withdrawn(before, after, request.views, request.change.now)
+        if request.user.username == API_SERVER:
+            lost = [key for key in lost if not ends.is_more(key)]
+        if lost:
+            raise request.forbidden(
+                f"{lost[0]} is not settled: run mooring ends apply, or mooring ends waive to let it come back"
+            )
+        if (request.new or {}).get("immutable"):
+            raise request.forbidden("servers write this ConfigMap: it may not be immutable")

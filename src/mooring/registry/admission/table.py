@@ -11,30 +11,25 @@ from typing import NamedTuple
 
 from mooring.api.core.service.allocation import DEFAULT_RANGE
 from mooring.errors import ConfigError
-from mooring.registry.admission.bootstraptoken import BootstrapTokenLimits
 from mooring.registry.admission.certificates import (
+    BootstrapTokenLimits,
     CertificateApproval,
     CertificateSigning,
     CertificateSubjectRestriction,
     ClusterTrustBundleAttest,
+    KnownRevocations,
+    KnownSerialNumbers,
+    LineageAppendOnly,
     PodCertificateSigning,
+    SettledEnds,
+    SupervisorRequests,
 )
-from mooring.registry.admission.defaulttolerationseconds import DefaultTolerationSeconds
-from mooring.registry.admission.k3scontroller import K3sControllerRestriction
-from mooring.registry.admission.knownrevocations import KnownRevocations
-from mooring.registry.admission.knownserialnumbers import KnownSerialNumbers
-from mooring.registry.admission.lineage import LineageAppendOnly
-from mooring.registry.admission.namespacelifecycle import NamespaceLifecycle
-from mooring.registry.admission.nodemembership import NodeMembership
-from mooring.registry.admission.noderestriction.plugin import NodeRestriction
-from mooring.registry.admission.ownerreferences import OwnerReferencesPermissionEnforcement
-from mooring.registry.admission.rbacescalation import RbacEscalation
-from mooring.registry.admission.recoveringnodes import RecoveringNodeRestriction
+from mooring.registry.admission.noderestriction import NodeRestriction
+from mooring.registry.admission.nodes import K3sControllerRestriction, NodeMembership, RecoveringNodeRestriction
+from mooring.registry.admission.objects import NamespaceLifecycle, OwnerReferencesPermissionEnforcement, RbacEscalation
+from mooring.registry.admission.pods import DefaultTolerationSeconds, ServiceAccount
 from mooring.registry.admission.request import Admission
-from mooring.registry.admission.serviceaccount import ServiceAccount
-from mooring.registry.admission.serviceallocation import ServiceClusterIP, ServiceNodePort
-from mooring.registry.admission.settledends import SettledEnds
-from mooring.registry.admission.supervisorrequests import SupervisorRequests
+from mooring.registry.admission.services import ServiceClusterIP, ServiceNodePort
 from mooring.settings.addresses import Network
 
 

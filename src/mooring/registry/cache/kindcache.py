@@ -1,12 +1,10 @@
-"""Cache of one kind: its objects in key order, its recent changes, and its watches.
+"""Select objects for a list, watch or deletecollection: one kind, optionally a namespace, and selectors.
 
-Rules kept here:
-* Order is that of the storage keys' UTF-8 bytes. Python compares text by code point, which gives the same order.
-* A list consists of references: nothing is decoded or copied to answer it.
-* A write costs the same among 100 000 objects as among ten: keys are kept sorted in short runs (`sortedcontainers`).
-* Recent changes are bounded by number and by bytes. A watch that needs older ones must list again (410, docs/protocol/watch.md).
-* Watches of one name are found by that name, so that thousands of agents that watch their own object do not slow each other.
-* A watch whose sink raises is closed and logged; the other watches go on.
+Rules kept here (docs/protocol/selectors.md):
+* Every kind can be selected by metadata.name and metadata.namespace, and by the field labels that its stored kind declares.
+  Any other field label is 400.
+* An object is decoded only when the selectors need more than its name and namespace.
+* A selector that requires one metadata.name narrows the search to that name: kubelets watch their own objects that way.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -22,11 +20,109 @@ from typing import Any
 from sortedcontainers import SortedDict
 
 from mooring.api.kind import Kind
+from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.selectors import NAME, NAMESPACE, FieldSelector, LabelSelector, check_field_labels
 from mooring.errors import ExpiredError
-from mooring.registry.cache.events import Event, Transition
-from mooring.registry.cache.selection import SelectionPredicate
-from mooring.registry.cache.slices import SLICE_ITEMS, slices
-from mooring.registry.cache.stored import Stored
+from mooring.registry.cache.events import Event, Stored, Transition, head
+
+
+class SelectionPredicate:
+    """Filter of the objects of one kind. Raises BadRequestError for a field label that the kind does not declare."""
+
+    __slots__ = ("_by_place", "_fields", "_labels", "by_place", "everything", "kind", "name", "namespace", "selective")
+
+    def __init__(self, kind: Kind, namespace: str, labels: LabelSelector, fields: FieldSelector) -> None:
+        self.kind = kind
+        self.name = ""
+        self.namespace = namespace
+        self._labels = None if labels.empty else labels
+        self._fields = None if fields.empty else fields
+        self._by_place = False
+        if self._fields is not None:
+            check_field_labels(fields, kind.storage_kind.field_labels)
+            self._by_place = all(label in (NAME, NAMESPACE) for label in fields.labels())
+            self.name = fields.requires(NAME) or ""
+            if kind.resource.namespaced and not namespace:
+                self.namespace = fields.requires(NAMESPACE) or ""
+        self.selective = self._labels is not None or self._fields is not None
+        """True with selectors: a list then must not return how many objects remain (docs/protocol/lists.md)."""
+        self.everything = not self.selective and not self.namespace
+        self.by_place = self._labels is None and (self._fields is None or self._by_place)
+        """True when name and namespace decide, which an object never changes."""
+        if self.name and all(
+            (term.label, term.value, term.negated) == (NAME, self.name, False) for term in fields.terms
+        ):
+            self._fields = None  # `name` says all
+
+    @property
+    def key(self) -> str:
+        """The only key that can match, "" when several can."""
+        if not self.name or (self.kind.resource.namespaced and not self.namespace):
+            return ""
+        return self.kind.key(self.namespace, self.name)
+
+    def matches(self, stored: Stored) -> bool:
+        """Return True when an object of this kind is selected."""
+        if self.namespace and stored.namespace != self.namespace:
+            return False
+        if self.name and stored.name != self.name:
+            return False
+        if self._fields is not None:
+            place = {NAME: stored.name, NAMESPACE: stored.namespace} if self._by_place else stored.fields
+            if not self._fields.matches(place):
+                return False
+        return self._labels is None or self._labels.matches(stored.labels)
+
+
+# Handle long lists in slices, and join stored bytes into the items of a JSON list.
+
+_METADATA = len(b'"metadata":{')
+
+SLICE_ITEMS = 500
+SLICE_BYTES = 1 << 20
+"""Objects, and bytes, of a long list that are handled in one turn of the event loop: 5 to 25 ms when they are decoded and
+encoded."""
+
+
+def slices(items: Sequence[Stored], share: int = 1) -> Iterator[Sequence[Stored]]:
+    """Yield `items` in runs of at most `SLICE_ITEMS`, which end with the object that reaches `SLICE_BYTES`. `share` divides
+    both."""
+    start = size = 0
+    most_items, most_bytes = SLICE_ITEMS // share, SLICE_BYTES // share
+    for place, item in enumerate(items, 1):
+        size += len(item.raw)
+        if size >= most_bytes or place - start >= most_items:
+            yield items[start:place]
+            start, size = place, 0
+    if start < len(items):
+        yield items[start:]
+
+
+def joined(resource: Resource, items: Sequence[Stored]) -> bytes:
+    """Return the items of a JSON list as stored bytes without kind and apiVersion.
+
+    The list carries these; Go clients compare items with objects of their own, which have neither.
+    """
+    cut = len(head(resource)) - _METADATA
+    return b"{" + b",{".join([item.raw[cut:] for item in items]) if items else b""
+
+
+def joined_size(resource: Resource, items: Sequence[Stored]) -> int:
+    """Return the size in bytes of the result of `joined`."""
+    cut = len(head(resource)) - _METADATA - 2  # two bytes for the comma and brace before each item but the first
+    return sum([len(item.raw) for item in items]) - cut * len(items) - 1 if items else 0
+
+
+# Cache of one kind: its objects in key order, its recent changes, and its watches.
+#
+# Rules kept here:
+# * Order is that of the storage keys' UTF-8 bytes. Python compares text by code point, which gives the same order.
+# * A list consists of references: nothing is decoded or copied to answer it.
+# * A write costs the same among 100 000 objects as among ten: keys are kept sorted in short runs (`sortedcontainers`).
+# * Recent changes are bounded by number and by bytes. A watch that needs older ones must list again (410,
+#   docs/protocol/watch.md).
+# * Watches of one name are found by that name, so that thousands of agents that watch their own object do not slow each other.
+# * A watch whose sink raises is closed and logged; the other watches go on.
 
 WINDOW_EVENTS = 8192
 """Recent changes kept for each kind: a client that was away for a minute of 100 writes a second resumes without a new list."""

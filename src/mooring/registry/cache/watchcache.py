@@ -24,12 +24,10 @@ from typing import Any
 from mooring.api.kind import Kind
 from mooring.clock import Clock, doubling
 from mooring.errors import StorageError, UnreadableObjectError
-from mooring.registry.cache.age import ViewAge
-from mooring.registry.cache.events import Transition
-from mooring.registry.cache.foreignkeys import ForeignKeys
-from mooring.registry.cache.keys import Keys
+from mooring.registry.cache.events import Stored, Transition
+from mooring.registry.cache.keys import ForeignKeys, Keys
 from mooring.registry.cache.kindcache import KindCache
-from mooring.registry.cache.stored import Stored
+from mooring.registry.cache.views import ViewAge
 from mooring.registry.longwork import LONG_BYTES
 from mooring.storage.contract import CompactedError, Entry, Storage, StoredChange, UnreadableEntry
 

@@ -1,34 +1,70 @@
-"""Rules of deletion: finalizers, grace periods, propagation policies and preconditions. Pure.
+"""Records of deletions: an object of another kind that states a deletion before it happens.
 
-Rules kept here (docs/protocol/errors.md, docs/protocol/requests.md#delete-options, docs/protocol/objects.md,
-docs/protocol/namespaces.md):
-* An object with finalizers is only marked, with deletionTimestamp and deletionGracePeriodSeconds 0. It is deleted when the last
-  finalizer is removed.
-* A kind may grant a grace period. deletionTimestamp is then the end of it, deletionGracePeriodSeconds its length, and the object
-  stays until a delete with 0. Later deletes may shorten the period and never extend it. The server does not wait for its end: the
-  client for which the period is meant (a Pod's node) deletes again, with 0.
-* propagationPolicy Orphan and Foreground add a finalizer that the garbage collector removes. Background removes both. Without a
-  policy they stay as they are. Kinds that the garbage collector does not handle (Events) are always deleted in the background.
-* A namespace is also held by spec.finalizers, and its phase is Terminating from the first delete on.
-* Preconditions name uid and resourceVersion. A mismatch is 409.
+Rules kept here:
+* The record is written first, then the object is deleted, or marked as deleted while finalizers hold it. A server that is killed in
+  between leaves a record of an object that still exists, which the reader of the record must take for no deletion.
+* The record is read before the object is read again. So a record that somebody else changed after the object was deleted makes the
+  write fail, and is never overwritten.
+* The record passes the registry like every write (law 6), as the user system:apiserver.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from mooring.api.core.namespace import TERMINATING
 from mooring.api.kind import Kind
 from mooring.api.meta.objectmeta import FOREGROUND, ORPHAN
+from mooring.api.mooring import nodeidentity
+from mooring.api.mooring.membership import with_node_recorded
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import ConflictError, NamespaceHeldError
-from mooring.registry.admission.namespacelifecycle import is_namespace
-from mooring.registry.cache.foreignkeys import ForeignKeys
-from mooring.registry.cache.stored import Stored
+from mooring.registry.admission.objects import is_namespace
+from mooring.registry.cache.events import Stored
+from mooring.registry.cache.keys import ForeignKeys
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionRecord:
+    """Objects of `kind`, of the same name, record the deletions of another kind."""
+
+    kind: Kind
+    record: Callable[[Obj | None, Obj, datetime], Obj | None]
+    """Return the record for the present one, if there is one, the object to delete, and now; None: there is nothing to write."""
+
+
+def deletion_records(*, ends_membership: bool) -> Mapping[str, DeletionRecord]:
+    """Return the deletion records by the plural of the kind whose deletions they record (law 10).
+
+    `ends_membership`: the deletion of a Node ends the membership of its machine.
+    """
+
+    def record(identity: Obj | None, node: Obj, now: datetime) -> Obj | None:
+        return with_node_recorded(identity, node, reregisters=not ends_membership, deleted_at=now)
+
+    return MappingProxyType({"nodes": DeletionRecord(nodeidentity.KIND, record)})
+
+
+# Rules of deletion: finalizers, grace periods, propagation policies and preconditions. Pure.
+#
+# Rules kept here (docs/protocol/errors.md, docs/protocol/requests.md#delete-options, docs/protocol/objects.md,
+# docs/protocol/namespaces.md):
+# * An object with finalizers is only marked, with deletionTimestamp and deletionGracePeriodSeconds 0. It is deleted when the last
+#   finalizer is removed.
+# * A kind may grant a grace period. deletionTimestamp is then the end of it, deletionGracePeriodSeconds its length, and the
+#   object stays until a delete with 0. Later deletes may shorten the period and never extend it. The server does not wait for its
+#   end: the client for which the period is meant (a Pod's node) deletes again, with 0.
+# * propagationPolicy Orphan and Foreground add a finalizer that the garbage collector removes. Background removes both. Without a
+#   policy they stay as they are. Kinds that the garbage collector does not handle (Events) are always deleted in the background.
+# * A namespace is also held by spec.finalizers, and its phase is Terminating from the first delete on.
+# * Preconditions name uid and resourceVersion. A mismatch is 409.
 
 MAX_GRACE = 100 * 365 * 24 * 3600
 """Seconds: a century, so that every grace period ends within the range of dates."""

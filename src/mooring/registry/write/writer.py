@@ -13,11 +13,11 @@ Rules kept here (docs/protocol/objects.md, docs/protocol/patches.md):
 * Values that no two objects may share are claimed before the write (`mooring.registry.write.claims`). A taken value that the
   request contains is 422; a taken value that admission chose is chosen again.
 * `mooring.registry.write.deletion` decides whether finalizers or a grace period hold an object. The update that removes the last of
-  them deletes it. `mooring.registry.write.deletionrecords` says which deletions are recorded first.
+  them deletes it. `mooring.registry.write.deletion` says which deletions are recorded first.
 * An object that cannot be read is deleted by a method of its own, at the revision at which it could not be read.
 * A write of a client is judged again at the commit (`mooring.registry.write.commit`), or before its answer when it stores nothing:
   its credential, its right, and the further rights that admission asked for.
-* Writes of the server itself are passed to the audit log at their commit (`mooring.registry.write.serverwrites`).
+* Writes of the server itself are passed to the audit log at their commit (`mooring.registry.write.serversideapply`).
 * Large objects are computed beside the event loop, in steps between which admission runs on the loop, because plugins read views.
 * Stored objects stay below etcd's request limit with every driver, so that data can move between drivers.
 """
@@ -57,14 +57,14 @@ from mooring.errors import (
 from mooring.identity import API_SERVER_USER
 from mooring.registry.admission.request import Admission, AdmissionRequest, Operation
 from mooring.registry.admission.table import JUDGES_OF_RIGHTS
-from mooring.registry.cache.stored import Stored, encoded
+from mooring.registry.cache.events import Stored, encoded
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.longwork import LongWork
 from mooring.registry.reader import ListPage, RegistryReader
-from mooring.registry.write import commit, deletion, errors, serversideapply
+from mooring.registry.write import commit, deletion, serversideapply
 from mooring.registry.write.claims import ClaimedError, Claims, claimed
-from mooring.registry.write.deletionrecords import DeletionRecord
-from mooring.registry.write.serverwrites import Observe, Outcome, ServerWrite, observed
+from mooring.registry.write.deletion import DeletionRecord
+from mooring.registry.write.serversideapply import Observe, Outcome, ServerWrite, observed
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
 
 GENERATE_TRIES = 8
@@ -205,7 +205,7 @@ class RegistryWriter:
             except AlreadyExistsError as failure:
                 error = failure
         assert error is not None  # the loop ran and did not return
-        raise errors.no_unique_name(error) if generated else error
+        raise commit.no_unique_name(error) if generated else error
 
     async def _create(
         self,
@@ -228,11 +228,11 @@ class RegistryWriter:
             name = (obj.get("metadata") or {}).get("name", "")
             present = await self._reader.current(kind, namespace, name)
             if present is not None:
-                raise errors.already_exists(kind, present)
+                raise commit.already_exists(kind, present)
             if taken.claim.key in claimed(kind, obj):
                 break
         assert taken is not None  # the loop ran and did not return
-        raise errors.invalid_value(kind, name, taken.claim.error)
+        raise commit.invalid_value(kind, name, taken.claim.error)
 
     async def _attempt(
         self,
@@ -270,14 +270,14 @@ class RegistryWriter:
             change.warnings.extend(kind.warnings(obj, None))
             if managed:
                 obj["metadata"]["managedFields"] = managed
-            return errors.encode_within_limit(storage_kind, obj, is_apply=applied is not None)
+            return commit.encode_within_limit(storage_kind, obj, is_apply=applied is not None)
 
         value = await self._long_work.run(size, user, validate_and_encode)
         key = kind.key(namespace, name)
         if dry_run:
             present = self._cache.kinds[resource.plural].get(key)
             if present is not None:
-                raise errors.already_exists(kind, present)
+                raise commit.already_exists(kind, present)
             await self._confirm(kind, change, admitted)
             return Stored.of(storage_kind, namespace, name, 0, value, is_whole=True)
         await commit.prepare(kind, change, self._reader.fresh)
@@ -292,7 +292,7 @@ class RegistryWriter:
             raise
         except KeyExistsError as failure:
             await self._claims.give_back(taken, obj)
-            raise errors.already_exists(kind, self._cache.stored(failure.current), name) from failure
+            raise commit.already_exists(kind, self._cache.stored(failure.current), name) from failure
         return await self._wait_for_cache(kind, namespace, name, entry.revision, value)
 
     async def _wait_for_cache(self, kind: Kind, namespace: str, name: str, revision: int, value: bytes) -> Stored:
@@ -318,7 +318,7 @@ class RegistryWriter:
     ) -> tuple[Stored, bool]:
         """Replace an object, or the part that a subresource owns. The flag is True when it was created instead, where the kind and
         `may_create` allow that."""
-        errors.check_place(kind, obj, namespace, name)
+        commit.check_place(kind, obj, namespace, name)
         uid = obj["metadata"].get("uid", "")
         given = msgspec.json.encode(obj)
         for _ in range(WRITE_TRIES):
@@ -326,9 +326,9 @@ class RegistryWriter:
             deletion.check_uid(kind, name, uid, old)
             if old is None:
                 if not kind.allow_create_on_update or subresource:
-                    raise errors.not_found(kind, name)
+                    raise commit.not_found(kind, name)
                 if not may_create:
-                    raise errors.may_not_create(kind, name)
+                    raise commit.may_not_create(kind, name)
                 try:
                     fresh = {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
                     return await self._create(kind, namespace, fresh, change, options), True
@@ -337,7 +337,7 @@ class RegistryWriter:
             stored = await self._replace(kind, old, partial(_decode, given), len(given), change, subresource, options)
             if stored is not None:
                 return stored, False
-        raise errors.stale(kind, name)
+        raise commit.stale(kind, name)
 
     async def patch(
         self,
@@ -357,17 +357,17 @@ class RegistryWriter:
         for _ in range(PATCH_TRIES):
             old = await self._reader.current(kind, namespace, name)
             if old is None:
-                raise errors.not_found(kind, name)
+                raise commit.not_found(kind, name)
 
             def patched(old: Stored = old) -> Obj:
                 new = apply(deep_copy(old.obj))
-                errors.check_place(kind, new, namespace, name)
+                commit.check_place(kind, new, namespace, name)
                 return new
 
             stored = await self._replace(kind, old, patched, size, change, subresource, options)
             if stored is not None:
                 return stored
-        raise errors.stale(kind, name)
+        raise commit.stale(kind, name)
 
     async def apply(
         self,
@@ -397,23 +397,23 @@ class RegistryWriter:
                 whole, change.user.username, partial(serversideapply.merge, kind, live, config, author, options.force)
             )
             if old is not None:
-                errors.check_place(kind, new, namespace, name)
+                commit.check_place(kind, new, namespace, name)
                 stored = await self._replace(kind, old, partial(dict, new), size, change, subresource, options, entries)
                 if stored is not None:
                     return stored, False
                 continue
             if subresource:
-                raise errors.not_found(kind, name)
+                raise commit.not_found(kind, name)
             if version:
-                raise errors.stale(kind, name)
-            errors.check_place(kind, new, namespace, name)
+                raise commit.stale(kind, name)
+            commit.check_place(kind, new, namespace, name)
             if not may_create:
-                raise errors.may_not_create(kind, name)
+                raise commit.may_not_create(kind, name)
             try:
                 return await self._create(kind, namespace, new, change, options, entries), True
             except AlreadyExistsError:
                 continue
-        raise errors.stale(kind, name)
+        raise commit.stale(kind, name)
 
     async def _replace(
         self,
@@ -443,8 +443,8 @@ class RegistryWriter:
             if version in (None, "", "0"):
                 new["metadata"].pop("resourceVersion", None)
             elif version != str(old.revision):
-                raise errors.stale(kind, name)
-            errors.check_known(kind, old)
+                raise commit.stale(kind, name)
+            commit.check_known(kind, old)
             requested = claimed(kind, new)
             before = deep_copy(old.obj)  # hooks may move parts of it into `new`, which admission may change
             sent = new["metadata"].pop("managedFields", None)
@@ -480,7 +480,7 @@ class RegistryWriter:
             new["metadata"]["resourceVersion"] = str(old.revision)
             if new == old.obj and not gone:
                 return None
-            return errors.encode_within_limit(old.kind, new, is_apply=entries is not None)
+            return commit.encode_within_limit(old.kind, new, is_apply=entries is not None)
 
         value = await self._long_work.run(size, user, validate_and_encode)
         if value is None:
@@ -501,7 +501,7 @@ class RegistryWriter:
             taken = await self._claims.take(kind, new, old.obj, change) if not gone else []
         except ClaimedError as failure:
             if failure.claim.key in requested:
-                raise errors.invalid_value(kind, name, failure.claim.error) from None
+                raise commit.invalid_value(kind, name, failure.claim.error) from None
             return None
         try:
             commit.check(change, admitted)
@@ -531,13 +531,13 @@ class RegistryWriter:
         for _ in range(WRITE_TRIES):
             old = await self._reader.current(kind, namespace, name)
             if old is None:
-                raise errors.not_found(kind, name)
+                raise commit.not_found(kind, name)
             deletion.check_preconditions(kind, old, options)
             admitted = self._admit_write("DELETE", kind, (namespace, name), None, old.obj, change, options.dry_run)
             done = await self._delete(kind, old, options, change, admitted)
             if done is not None:
                 return done
-        raise errors.stale(kind, name)
+        raise commit.stale(kind, name)
 
     async def _delete(
         self, kind: Kind, old: Stored, options: DeleteOptions, change: Change, admitted: commit.Admitted
@@ -590,7 +590,7 @@ class RegistryWriter:
         for _ in range(WRITE_TRIES):
             entry = await self._storage.get(key)
             if entry is None or self._cache.stored(entry) is not None:
-                raise errors.not_corrupt(kind, name)
+                raise commit.not_corrupt(kind, name)
             await commit.prepare(kind, change, self._reader.fresh)
             commit.check(change)
             if dry_run:
@@ -603,7 +603,7 @@ class RegistryWriter:
             log.warning("%s could not be read, and was deleted", key)
             await self._cache.reach(revision)
             return revision
-        raise errors.stale(kind, name)
+        raise commit.stale(kind, name)
 
     async def _record_deletion(self, kind: Kind, old: Stored, change: Change) -> bool:
         """Record the deletion of `old`, where deletions of its kind are recorded. Return False when `old` is no longer the stored

@@ -57,7 +57,7 @@ from mooring.clock import Clock
 from mooring.errors import BadRequestError, InternalServerError, MooringError
 from mooring.identity import ANONYMOUS
 from mooring.registry.longwork import LongWork
-from mooring.registry.write.serverwrites import ServerWrite
+from mooring.registry.write.serversideapply import ServerWrite
 from mooring.server.audit.auditevent import MAX_OBJECT, OMITTED, audit_event, source_addresses
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.requestcontext import RequestContext

@@ -60,8 +60,8 @@ from mooring.errors import (
     RoutedUnsupportedMediaTypeError,
     invalid,
 )
-from mooring.registry.admission.namespacelifecycle import is_namespace
-from mooring.registry.cache.stored import Stored
+from mooring.registry.admission.objects import is_namespace
+from mooring.registry.cache.events import Stored
 from mooring.registry.longwork import LONG_BYTES, LongWork
 from mooring.registry.store import Registry
 from mooring.server.requestcontext import RequestContext

@@ -34,10 +34,8 @@ from mooring.apimachinery.websocket import PROTOCOL, is_handshake, is_of_another
 from mooring.authn.credentials import without_token
 from mooring.clock import Clock
 from mooring.errors import ApiError, BadRequestError, ExpiredError, ForbiddenError, TooManyRequestsError
-from mooring.registry.cache.events import Event
-from mooring.registry.cache.kindcache import Watch
-from mooring.registry.cache.slices import slices
-from mooring.registry.cache.stored import Stored, encoded
+from mooring.registry.cache.events import Event, Stored, encoded
+from mooring.registry.cache.kindcache import Watch, slices
 from mooring.registry.longwork import caller_of
 from mooring.registry.store import Registry
 from mooring.server.response.render import accepted, content_type, error_response, included

@@ -22,12 +22,12 @@ from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA_LIST, list_of
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Message, Obj
 from mooring.apimachinery.table import Include, partial_metadata, partial_metadata_list, rows, table
-from mooring.registry.cache.slices import SLICE_BYTES, SLICE_ITEMS, joined, joined_size, slices
-from mooring.registry.cache.stored import Stored
+from mooring.registry.cache.events import Stored
+from mooring.registry.cache.kindcache import SLICE_BYTES, SLICE_ITEMS, joined, joined_size, slices
 from mooring.server.transport.http import Body, Pieces
 
 _TYPE = ("kind", "apiVersion")
-"""Fields that items of a list do not have; see `mooring.registry.cache.slices.joined`."""
+"""Fields that items of a list do not have; see `mooring.registry.cache.kindcache.joined`."""
 YAML_SHARE = 10
 """Encoding YAML takes about ten times as long as JSON: its slices are smaller, and count for more, by this factor."""
 

@@ -38,7 +38,7 @@ from mooring.apimachinery.scheme import internal_group
 from mooring.apimachinery.status import status_of
 from mooring.apimachinery.table import Include, parse_include, partial_metadata, table
 from mooring.errors import ApiError, MooringError, NotAcceptableError
-from mooring.registry.cache.stored import Stored
+from mooring.registry.cache.events import Stored
 from mooring.server.response import lists
 from mooring.server.transport.http import Header, Request, Response
 

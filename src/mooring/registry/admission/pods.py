@@ -1,16 +1,4 @@
-"""ServiceAccount: every Pod runs as an existing service account, and receives its token volume and image pull secrets.
-
-Rules kept here (Kubernetes documentation "Configure Service Accounts for Pods", "Bound service account tokens";
-docs/protocol/service-account-tokens.md#tokenrequest):
-* A Pod that names no account runs as `default`. An account that does not exist is 403, and the message names it.
-* Unless the Pod, or else its account, disables it, a volume `kube-api-access-<5 characters>` projects a token that lives a little
-  over an hour, the cluster's CA and the namespace. Every container without a mount of its own at the standard path mounts it
-  there. A Pod that brings such a volume keeps its own.
-* A Pod without imagePullSecrets gets those of its account.
-* An account with the annotation kubernetes.io/enforce-mountable-secrets lets its Pods use only the Secrets that it lists.
-* A mirror Pod is not changed, because its node runs it from a file. So it may not use an account, a token or a Secret.
-* The five characters follow from the Pod's uid: admission draws no entropy.
-"""
+"""Admission of Pods: their service account, and the taints that they tolerate for a while."""
 
 from __future__ import annotations
 
@@ -22,7 +10,21 @@ from mooring.api.core.pod.references import SECRETS, references
 from mooring.api.core.pod.validation import MIRROR
 from mooring.apimachinery.names import generate_name
 from mooring.apimachinery.schema import Obj
+from mooring.controllers.node.taints import NO_EXECUTE, NOT_READY, UNREACHABLE
 from mooring.registry.admission.request import AdmissionRequest
+
+# ServiceAccount: every Pod runs as an existing service account, and receives its token volume and image pull secrets.
+#
+# Rules kept here (Kubernetes documentation "Configure Service Accounts for Pods", "Bound service account tokens";
+# docs/protocol/service-account-tokens.md#tokenrequest):
+# * A Pod that names no account runs as `default`. An account that does not exist is 403, and the message names it.
+# * Unless the Pod, or else its account, disables it, a volume `kube-api-access-<5 characters>` projects a token that lives a
+#   little over an hour, the cluster's CA and the namespace. Every container without a mount of its own at the standard path
+#   mounts it there. A Pod that brings such a volume keeps its own.
+# * A Pod without imagePullSecrets gets those of its account.
+# * An account with the annotation kubernetes.io/enforce-mountable-secrets lets its Pods use only the Secrets that it lists.
+# * A mirror Pod is not changed, because its node runs it from a file. So it may not use an account, a token or a Secret.
+# * The five characters follow from the Pod's uid: admission draws no entropy.
 
 DEFAULT = "default"
 VOLUME = "kube-api-access-"
@@ -122,3 +124,33 @@ def _readable_secrets(pod: Obj) -> set[str]:
     """Return the names of the Secrets that the Pod's containers can read."""
     without_pull = {**pod, "spec": {**pod["spec"], "imagePullSecrets": []}}
     return {name for resource, name in references(without_pull) if resource == SECRETS}
+
+
+# DefaultTolerationSeconds: Pods tolerate a node that is not ready or not reachable for five minutes.
+#
+# Rules kept here (Kubernetes documentation "Taints and Tolerations", taint based evictions):
+# * A Pod that tolerates neither taint gets a toleration of each, for NoExecute and 300 s. One that names such a taint keeps its
+#   own.
+# * The node lifecycle controller sets these taints, and a kubelet starts no Pod that does not tolerate a NoExecute taint. Without
+#   the tolerations a machine that restarts slowly would lose its Pods.
+
+SECONDS = 300
+
+
+class DefaultTolerationSeconds:
+    name = "DefaultTolerationSeconds"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        pod = request.new
+        if request.resource != "pods" or pod is None:
+            return
+        spec = pod.setdefault("spec", {})
+        present = spec.get("tolerations") or []
+        tolerated = {one.get("key") or "" for one in present if one.get("effect") in (None, "", NO_EXECUTE)}
+        missing = [key for key in (NOT_READY, UNREACHABLE) if tolerated.isdisjoint({key, ""})]
+        if missing:
+            spec["tolerations"] = [*present, *map(_toleration, missing)]
+
+
+def _toleration(key: str) -> dict[str, object]:
+    return {"key": key, "operator": "Exists", "effect": NO_EXECUTE, "tolerationSeconds": SECONDS}
