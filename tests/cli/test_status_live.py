@@ -24,7 +24,7 @@ from mooring.agent.join import join
 from mooring.apimachinery.schema import Obj
 from mooring.cli.status.sections import SECTIONS
 from mooring.clock import SystemClock, rfc3339_micro
-from mooring.controllers import manifests
+from mooring.controllers import standalonetable
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
@@ -166,9 +166,9 @@ def test_controllers_beside_another_api_server_are_found(
     with kubernetes_peer() as peer:
         path = write_kubeconfig(tmp_path / "admin.conf", peer.url, peer.ca_pem, KubeconfigUser("admin"))
         spec = {"holderIdentity": "vm_1", "leaseDurationSeconds": 3600, "renewTime": rfc3339_micro(SystemClock().now())}
-        peer.put("leases", {"metadata": {"name": manifests.LEASE}, "spec": spec}, namespace)
+        peer.put("leases", {"metadata": {"name": standalonetable.LEASE}, "spec": spec}, namespace)
         found = shown(mooring.done("status", "--kubeconfig", str(path)).splitlines())
-        assert found["Controllers"] == f"on vm_1, Lease {namespace}/{manifests.LEASE}"
+        assert found["Controllers"] == f"on vm_1, Lease {namespace}/{standalonetable.LEASE}"
         # a user who may read the Leases of the usual namespaces alone
         listed = KubernetesPeer.answer
 
@@ -182,7 +182,7 @@ def test_controllers_beside_another_api_server_are_found(
         unread = "unknown, because this user may not list the Leases of all namespaces"
         screen = mooring.done("status", "--kubeconfig", str(path))
         assert shown(screen.splitlines())["Controllers"] == (
-            unread if namespace == "elsewhere" else f"on vm_1, Lease {namespace}/{manifests.LEASE}"
+            unread if namespace == "elsewhere" else f"on vm_1, Lease {namespace}/{standalonetable.LEASE}"
         )
         assert unread in screen
         peer.forbidden.add("leases")

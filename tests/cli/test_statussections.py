@@ -18,7 +18,7 @@ from mooring.cli.status import sections
 from mooring.cli.status.gathering import Gathering
 from mooring.cli.status.sections import SECTIONS
 from mooring.clock import rfc3339
-from mooring.controllers import manifests
+from mooring.controllers import standalonetable
 from mooring.errors import ApiError, ForbiddenError, NotFoundError, ServiceUnavailableError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
@@ -298,7 +298,7 @@ def test_where_controllers_run(leases: list[Obj], problem: str, holder: str, lin
 
 
 def test_the_leases_are_those_that_the_processes_hold() -> None:
-    assert (OWN, STANDALONE) == (leaderelection.NAME, manifests.LEASE)
+    assert (OWN, STANDALONE) == (leaderelection.NAME, standalonetable.LEASE)
 
 
 def reported(address: str, serial_number: str) -> serverreport.ServerReport:

@@ -11,7 +11,7 @@ from mooring.api.mooring import ends
 from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Requeue, Update
-from mooring.controllers.bootstrap.bootstrapsigner import CLUSTER_INFO, BootstrapSigner
+from mooring.controllers.bootstrap import CLUSTER_INFO, BootstrapSigner
 from mooring.trust.discovery import jws
 from tests.support.plans import HOUR, NOW, moment, plan, thing, token_secret, views
 

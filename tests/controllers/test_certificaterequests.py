@@ -24,7 +24,7 @@ from mooring.controllers.actions import (
     Retry,
     Update,
 )
-from mooring.controllers.certificates.approval.approver import CsrApprover
+from mooring.controllers.certificates.approval import CsrApprover
 from mooring.controllers.certificates.cleaner import CsrCleaner
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.errors import DeviceError

@@ -15,7 +15,7 @@ from mooring.api.mooring.nodeidentity import MAX_CERTIFIED
 from mooring.api.view import FixedView, Views, guarded
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Create, InThread, RecordLineage, Requeue, Update
-from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation, parsed_request
 from mooring.controllers.certificates.names.certifiednames import CertifiedNames, can_serve
 from mooring.controllers.certificates.names.nameevidence import (
     MAX_FORMER,
@@ -27,9 +27,8 @@ from mooring.controllers.certificates.names.nameevidence import (
     serving_names_config_map,
     with_former_names,
 )
-from mooring.controllers.certificates.requeststate import parsed_request
 from mooring.controllers.certificates.signing.signer import CsrSigner
-from mooring.controllers.certificates.signing.signingpolicyfile import parse_policy
+from mooring.controllers.certificates.signing.signingpolicy import parse_policy
 from mooring.errors import UnreadableObjectError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.canonicalnames import canonical

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Requeue
-from mooring.controllers.eventcleaner import EventCleaner
+from mooring.controllers.cleanup import EventCleaner
 from tests.support.plans import HOUR, NOW, enqueued, moment, plan, thing, views
 
 KEY = ("x", "e")

@@ -9,7 +9,7 @@ from mooring.api.mooring.group import GROUP
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Update
-from mooring.controllers.garbagecollector.collector import COLLECTED, GarbageCollector, OwnerIndex, references
+from mooring.controllers.garbagecollector import COLLECTED, GarbageCollector, OwnerIndex, references
 from tests.support.plans import HOUR, enqueued, moment, plan, thing, views
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"

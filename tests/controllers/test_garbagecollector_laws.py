@@ -16,7 +16,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import AllReadable, FixedView, View, Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Update
-from mooring.controllers.garbagecollector.collector import GarbageCollector, OwnerIndex, references
+from mooring.controllers.garbagecollector import GarbageCollector, OwnerIndex, references
 from mooring.registry.write import deletion
 from tests.support.plans import NOW, entropy, thing, with_metadata
 

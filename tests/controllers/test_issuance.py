@@ -11,7 +11,7 @@ import pytest
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Update
-from mooring.controllers.certificates.approval.approver import CsrApprover
+from mooring.controllers.certificates.approval import CsrApprover
 from mooring.controllers.certificates.cleaner import CsrCleaner
 from mooring.controllers.certificates.issuance import (
     HELD_FOR,

@@ -16,12 +16,11 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Create, Update
+from mooring.controllers.certificates.cleaner import RevokedRequests
 from mooring.controllers.certificates.inventory import MachineInventory
-from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation, parsed_request
 from mooring.controllers.certificates.names.nameownership import NameOwnership, password_objection
-from mooring.controllers.certificates.requeststate import parsed_request
-from mooring.controllers.certificates.revokedrequests import RevokedRequests
-from mooring.controllers.certificates.tokenlimits import BootstrapTokenCheck, join_refusal
+from mooring.controllers.certificates.requester import BootstrapTokenCheck, join_refusal
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.requests import build_request

@@ -12,8 +12,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Key, Requeue, Update
-from mooring.controllers.serviceaccount.legacytokencleaner import LegacyTokenCleaner
-from mooring.controllers.serviceaccount.legacytokentracking import LegacyTokenTracking
+from mooring.controllers.serviceaccount import LegacyTokenCleaner, LegacyTokenTracking
 from tests.support.plans import NOW, moment, plan, thing, views
 
 CLEANER, TRACKER = LegacyTokenCleaner(), LegacyTokenTracking()

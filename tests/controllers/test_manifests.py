@@ -9,8 +9,17 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes
 from mooring.authz.rbac.authorizer import Rbac
-from mooring.controllers.manifests import HEALTH_PORT, LEASE, NAME, Installation, manifests, role_name
-from mooring.controllers.standalonetable import STANDALONE, selected, watched_kinds
+from mooring.controllers.standalonetable import (
+    HEALTH_PORT,
+    LEASE,
+    NAME,
+    STANDALONE,
+    Installation,
+    manifests,
+    role_name,
+    selected,
+    watched_kinds,
+)
 from mooring.identity import UserInfo
 from tests.support.rbac import rbac_views
 

@@ -13,7 +13,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Update
-from mooring.controllers.namespace.deletion import CONTENT, STAGES, NamespaceController
+from mooring.controllers.namespace import CONTENT, STAGES, NamespaceController
 from tests.support.plans import HOUR, moment, plan, thing, views
 
 CONTROLLER = NamespaceController()

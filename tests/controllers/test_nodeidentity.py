@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, Delete, Requeue, Update
-from mooring.controllers.node.identity import KEPT_FOR, NodeIdentityController
-from mooring.controllers.overdue import GRACE
+from mooring.controllers.actions import GRACE, Action, Delete, Requeue, Update
+from mooring.controllers.node import KEPT_FOR, NodeIdentityController
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views
 
 CONTROLLER = NodeIdentityController(timedelta(hours=2))

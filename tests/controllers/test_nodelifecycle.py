@@ -10,7 +10,7 @@ import pytest
 from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Requeue, Update
-from mooring.controllers.node.lifecycle import (
+from mooring.controllers.node import (
     EVERY,
     GRACE_PERIOD,
     MAX_UPDATES,

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Delete, Requeue, Update
-from mooring.controllers.node.passwords import ORPHANED_AFTER, NodePasswordController
+from mooring.controllers.node import ORPHANED_AFTER, NodePasswordController
 from tests.support.plans import NOW, enqueued, moment, plan, thing, views, with_metadata
 
 MINUTE = timedelta(minutes=1)

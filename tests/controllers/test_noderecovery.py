@@ -11,7 +11,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, CheckAccess, Requeue, Update
-from mooring.controllers.certificates.approval.approver import CsrApprover
+from mooring.controllers.certificates.approval import CsrApprover
 from mooring.controllers.certificates.issuance import HELD_FOR
 from mooring.controllers.certificates.noderecovery import NodeRecovery
 from mooring.pki.keys import generate_key, public_key_fingerprint

@@ -11,8 +11,8 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Controller, Create, Delete, Key, Update
-from mooring.controllers.certificates.publishing.rootcacertpublisher import DESCRIPTION, RootCaCertPublisher
-from mooring.controllers.serviceaccount.serviceaccounts import ServiceAccountController
+from mooring.controllers.certificates.publishing import DESCRIPTION, RootCaCertPublisher
+from mooring.controllers.serviceaccount import ServiceAccountController
 from mooring.pki.rootca import RootCa
 from tests.support.plans import HOUR, moment, plan, thing, views, with_metadata
 

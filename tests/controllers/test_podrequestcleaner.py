@@ -9,7 +9,7 @@ import pytest
 from mooring.api.certificates.podcertificaterequest import PLURAL
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Requeue
-from mooring.controllers.certificates.podrequestcleaner import PodRequestCleaner
+from mooring.controllers.certificates.cleaner import PodRequestCleaner
 from tests.support.plans import HOUR, NOW, enqueued, moment, plan, thing, views
 
 CLEANER = PodRequestCleaner()

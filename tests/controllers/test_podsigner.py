@@ -28,8 +28,7 @@ from mooring.authn.verdict import NotMine
 from mooring.authn.x509 import ClientCertificateAuthenticator
 from mooring.controllers.actions import Action, InThread, RecordLineage, Requeue, Retry, Update
 from mooring.controllers.certificates.signing.podsigner import SETTLED_AFTER, PodSigner
-from mooring.controllers.certificates.signing.signingpolicy import SigningPolicy
-from mooring.controllers.certificates.signing.signingpolicyfile import parse_policy
+from mooring.controllers.certificates.signing.signingpolicy import SigningPolicy, parse_policy
 from mooring.controllers.table import CONTROLLERS, ControllerSettings
 from mooring.errors import UnreadableObjectError
 from mooring.pki.keys import PrivateKey, generate_key, public_key_der, public_key_fingerprint, signature_hash

@@ -17,9 +17,9 @@ from mooring.api.view import FixedView, NamespacedName, Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn.x509 import ClientCrls
 from mooring.controllers.actions import Update
+from mooring.controllers.certificates.cleaner import RevokedRequests
 from mooring.controllers.certificates.issuance import Issuance, Objection
 from mooring.controllers.certificates.requester import RequesterCheck
-from mooring.controllers.certificates.revokedrequests import RevokedRequests
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer, recorded, recorded_peer

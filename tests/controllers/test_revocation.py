@@ -10,11 +10,9 @@ import pytest
 from mooring.api.mooring.certificaterevocation import KEPT_AFTER_EXPIRY, PLURAL, key_entry
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, Delete, Key, Requeue
+from mooring.controllers.actions import GRACE, Action, Delete, Key, Requeue
+from mooring.controllers.certificates.cleaner import MAX_DELETES, RevocationCleaner, RevokedRequests
 from mooring.controllers.certificates.issuance import Issuance
-from mooring.controllers.certificates.revocationcleaner import MAX_DELETES, RevocationCleaner
-from mooring.controllers.certificates.revokedrequests import RevokedRequests
-from mooring.controllers.overdue import GRACE
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request, parse_request
 from tests.support.plans import HOUR, NOW, enqueued, moment, plan, thing, views, with_metadata

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.controllers.selection import ALIASES, select
+from mooring.controllers.actions import ALIASES, select
 from mooring.controllers.table import CONTROLLERS
 from mooring.errors import ConfigError
 

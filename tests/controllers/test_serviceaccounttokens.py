@@ -14,7 +14,7 @@ import pytest
 from mooring.api.mooring import ends
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Requeue, Update
-from mooring.controllers.serviceaccount.tokens import GRACE_PERIOD, ServiceAccountTokenController
+from mooring.controllers.serviceaccount import GRACE_PERIOD, ServiceAccountTokenController
 from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.jwt.serviceaccount import LegacyToken, read_legacy
 from mooring.pki.jwt.token import TokenKeys, TokenSigner, verify_token

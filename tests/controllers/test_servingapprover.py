@@ -14,7 +14,7 @@ import pytest
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Requeue, Resolve, Update
-from mooring.controllers.certificates.approval.servingapprover import ServingApprover
+from mooring.controllers.certificates.approval import ServingApprover
 from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, Preparation
 from mooring.controllers.certificates.names.certifiednames import CertifiedNames
 from mooring.pki.keys import generate_key

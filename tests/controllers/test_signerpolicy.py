@@ -14,17 +14,17 @@ import pytest
 from mooring.api.view import AllReadable
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, RecordLineage, Requeue, Update
-from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection
-from mooring.controllers.certificates.requeststate import parsed_request
-from mooring.controllers.certificates.signing.signer import CsrSigner
-from mooring.controllers.certificates.signing.signerpolicy import SignerPolicy
-from mooring.controllers.certificates.signing.signingpolicy import MAX_NAMES, NO_POLICY, SigningPolicy
-from mooring.controllers.certificates.signing.signingpolicyfile import (
+from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, parsed_request
+from mooring.controllers.certificates.signing.signer import CsrSigner, SignerPolicy
+from mooring.controllers.certificates.signing.signingpolicy import (
     MAX_BYTES,
+    MAX_NAMES,
     MAX_NETWORKS,
     MAX_RULES,
     MAX_SIGNERS,
     MAX_WILDCARDS,
+    NO_POLICY,
+    SigningPolicy,
     parse_policy,
 )
 from mooring.errors import ConfigError

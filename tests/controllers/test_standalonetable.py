@@ -7,7 +7,7 @@ import pytest
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.bootstrappolicy import default_policy
-from mooring.controllers.scope import EVERYTHING, Scope
+from mooring.controllers.actions import EVERYTHING, Scope
 from mooring.controllers.standalonetable import (
     CHECK_WRITES,
     IN_SERVER,

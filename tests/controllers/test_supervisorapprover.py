@@ -13,10 +13,16 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Retry, Update
-from mooring.controllers.certificates.approval.supervisorapprover import SupervisorApprover, would_approve
-from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.approval import SupervisorApprover, would_approve
+from mooring.controllers.certificates.issuance import (
+    HELD_FOR,
+    Finding,
+    Issuance,
+    Objection,
+    Preparation,
+    parsed_request,
+)
 from mooring.controllers.certificates.names.certifiednames import CertifiedNames
-from mooring.controllers.certificates.requeststate import parsed_request
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.bundles import certificates

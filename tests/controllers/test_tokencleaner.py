@@ -9,7 +9,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Requeue
-from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
+from mooring.controllers.bootstrap import TokenCleaner
 from tests.support.plans import HOUR, NOW, moment, plan, thing, token_secret, views, with_metadata
 
 CLEANER = TokenCleaner()

@@ -11,7 +11,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Update
 from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.tokenlimits import BootstrapTokenCheck
+from mooring.controllers.certificates.requester import BootstrapTokenCheck
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.trust.bootstraptoken.restrictions import join_record, joined_keys

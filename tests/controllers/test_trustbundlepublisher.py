@@ -9,7 +9,7 @@ import pytest
 from mooring.api.certificates.clustertrustbundle import KIND
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Update
-from mooring.controllers.certificates.publishing.trustbundlepublisher import ALL, SIGNER, TrustBundlePublisher
+from mooring.controllers.certificates.publishing import ALL, SIGNER, TrustBundlePublisher
 from mooring.pki.rootca import RootCa
 from tests.support.plans import NOW, plan, thing, views
 from tests.support.testca import ThrowawayCA

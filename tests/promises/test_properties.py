@@ -32,11 +32,9 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.x509 import rejection
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Resolve, Retry, Update
-from mooring.controllers.certificates.approval.approver import CsrApprover
-from mooring.controllers.certificates.approval.servingapprover import ServingApprover
-from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
+from mooring.controllers.certificates.approval import CsrApprover, ServingApprover
+from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, is_undecided, with_condition
 from mooring.controllers.certificates.names.nameevidence import serving_names_config_map
-from mooring.controllers.certificates.requeststate import is_undecided, with_condition
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.controllers.table import ControllerSettings, issuance_checks
 from mooring.errors import UnreadableObjectError

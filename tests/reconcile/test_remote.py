@@ -14,9 +14,8 @@ from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import WatchEvent
 from mooring.client.cluster import ClusterClient, ListResult
 from mooring.clock import SystemClock
-from mooring.controllers.actions import Delete
-from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
-from mooring.controllers.scope import Scope
+from mooring.controllers.actions import Delete, Scope
+from mooring.controllers.bootstrap import TokenCleaner
 from mooring.errors import ConflictError, ForbiddenError, NotFoundError, PeerError
 from mooring.reconcile import remote
 from mooring.reconcile.loop import Reconciler

@@ -12,8 +12,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
-from mooring.controllers.actions import Action, Controller
-from mooring.controllers.scope import Scope
+from mooring.controllers.actions import Action, Controller, Scope
 from mooring.errors import ApiError, ForbiddenError, NotFoundError, PeerError
 from mooring.reconcile.leaderelection import Election, LeaderElector
 from mooring.reconcile.registryapi import RegistryApi

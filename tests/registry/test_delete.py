@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
-from mooring.controllers.garbagecollector.collector import GarbageCollector
+from mooring.controllers.garbagecollector import GarbageCollector
 from mooring.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from mooring.registry.write.deletion import finalizers_after, mark_deleted
 from mooring.storage.contract import RevisionMismatchError

@@ -17,8 +17,7 @@ import pytest
 
 from mooring.client.cluster import ClusterClient, connect
 from mooring.clock import SystemClock, rfc3339
-from mooring.controllers.manifests import LEASE
-from mooring.controllers.standalonetable import STANDALONE
+from mooring.controllers.standalonetable import LEASE, STANDALONE
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected

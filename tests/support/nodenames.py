@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from mooring.agent.certificates import certificaterequest
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
-from mooring.controllers.certificates.requeststate import with_condition
+from mooring.controllers.certificates.issuance import with_condition
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret

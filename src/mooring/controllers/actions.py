@@ -9,13 +9,16 @@ Rules kept here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Protocol
 
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
+from mooring.errors import ConfigError
 from mooring.pki.x509.names import IPAddress
 
 
@@ -170,3 +173,110 @@ class Controller(Protocol):
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         """Return the actions for `key`, given the views at `now`; none when the desired state is reached."""
+
+
+# `Scope`: the part of a kind that a controller follows in a cluster where it may not read everything.
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Scope:
+    """Objects of one namespace, or of all, that a field selector matches."""
+
+    namespace: str = ""
+    field_selector: str = ""
+
+    @property
+    def object_name(self) -> str:
+        """Name of the one object that the selector allows; "" when it allows more."""
+        label, _, value = self.field_selector.partition("=")
+        return value if label == "metadata.name" and "," not in value else ""
+
+    def __str__(self) -> str:
+        place = f" in {self.namespace}" if self.namespace else ""
+        return f"{place} with {self.field_selector}" if self.field_selector else place
+
+
+EVERYTHING = Scope()
+
+
+# Selection of controllers by name, as `--controllers` of kube-controller-manager does it.
+#
+# Rules kept here:
+# * A name runs that controller, `-name` leaves it out, and `*` runs those that are on by default. The first item about a
+#   controller decides.
+# * Names are canonical, or an alias in `ALIASES`: kube-controller-manager's old names, and shorter ones.
+# * A list that only leaves controllers out begins with `*`. In kube-controller-manager such a list runs nothing.
+
+EVERY = "*"
+
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "bootstrapsigner": "bootstrap-signer-controller",
+        "tokencleaner": "token-cleaner-controller",
+        "csrapproving": "certificatesigningrequest-approving-controller",
+        "csrapprover": "certificatesigningrequest-approving-controller",
+        "csrsigning": "certificatesigningrequest-signing-controller",
+        "csrsigner": "certificatesigningrequest-signing-controller",
+        "csrcleaner": "certificatesigningrequest-cleaner-controller",
+        "serving-approver": "kubelet-serving-approver",
+        "inventory-approver": "machine-inventory-approver",
+        "root-ca-cert-publisher": "root-ca-certificate-publisher-controller",
+        "serviceaccount": "serviceaccount-controller",
+        "serviceaccount-token": "serviceaccount-token-controller",
+        "legacy-service-account-token-cleaner": "legacy-serviceaccount-token-cleaner-controller",
+        "namespace": "namespace-controller",
+        "garbagecollector": "garbage-collector-controller",
+        "podgc": "pod-garbage-collector-controller",
+        "nodelifecycle": "node-lifecycle-controller",
+        "clusterrole-aggregation": "clusterrole-aggregation-controller",
+    }
+)
+"""Canonical names by alias. `csrapprover`, `csrsigner` and those of approvers that only Mooring has are its own."""
+
+
+def select(items: Sequence[str], every: Sequence[str], off_by_default: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the names of `every` that `items` choose, in the order of `every`. Raises ConfigError for an unknown name."""
+    choices: dict[str, bool] = {}
+    for item in items:
+        if item != EVERY:
+            choices.setdefault(_canonical(item.removeprefix("-"), every), not item.startswith("-"))
+    others = EVERY in items or not any(choices.values())
+    return tuple(name for name in every if choices.get(name, others and name not in off_by_default))
+
+
+def _canonical(name: str, every: Sequence[str]) -> str:
+    canonical = ALIASES.get(name, name)
+    if canonical not in every:
+        aliases = [alias for alias, meant in ALIASES.items() if meant in every]
+        similar = get_close_matches(name, [*every, *aliases], n=1)
+        hint = f'; did you mean "{similar[0]}"?' if similar else ""
+        raise ConfigError(f'controllers: "{name}" is not one of {", ".join(every)}{hint}')
+    return canonical
+
+
+# Objects that keep somebody out, and are deleted only when the clock has said for a day that they are needed no more.
+#
+# Rules kept here: a clock that runs years ahead is noticed within hours, because every certificate has ended then. What was
+# deleted by such a clock would not come back when it is set right, and a certificate that was kept out would count again. So a
+# deletion waits for GRACE after the first time at which it was due. A restart, or another leader, begins again.
+
+GRACE = timedelta(days=1)
+
+
+@dataclass(slots=True)
+class Overdue:
+    """Keys that are due, each with the time at which that was seen first."""
+
+    _since: dict[Key, datetime] = field(default_factory=dict)
+
+    def deletable_at(self, key: Key, due: datetime, now: datetime) -> datetime:
+        """Return when the object of a key that is due at `due` may be deleted; a moment until `now` means now."""
+        if due > now:
+            self._since.pop(key, None)
+            return due
+        since = min(self._since.get(key, now), now)
+        self._since[key] = since
+        return since + GRACE
+
+    def forget(self, key: Key) -> None:
+        self._since.pop(key, None)

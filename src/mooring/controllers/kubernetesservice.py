@@ -18,7 +18,7 @@ from datetime import datetime
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Entropy, Key, Update
-from mooring.controllers.namespace.phase import NAMESPACES, is_active
+from mooring.controllers.namespace import NAMESPACES, is_active
 
 NAMESPACE, NAME = "default", "kubernetes"
 SERVICES, ENDPOINTS, SLICES = "services", "endpoints", "endpointslices"

@@ -9,44 +9,37 @@ from types import MappingProxyType
 
 from mooring.api.core.service.allocation import DEFAULT_RANGE, api_address
 from mooring.authn.x509 import ClientCrls
-from mooring.controllers.actions import Controller
-from mooring.controllers.bootstrap.bootstrapsigner import BootstrapSigner
-from mooring.controllers.bootstrap.tokencleaner import TokenCleaner
-from mooring.controllers.certificates.approval.approver import CsrApprover
-from mooring.controllers.certificates.approval.inventoryapprover import InventoryApprover
-from mooring.controllers.certificates.approval.servingapprover import ServingApprover
-from mooring.controllers.certificates.approval.supervisorapprover import SupervisorApprover
-from mooring.controllers.certificates.cleaner import CsrCleaner
+from mooring.controllers.actions import Controller, select
+from mooring.controllers.bootstrap import BootstrapSigner, TokenCleaner
+from mooring.controllers.certificates.approval import (
+    CsrApprover,
+    InventoryApprover,
+    ServingApprover,
+    SupervisorApprover,
+)
+from mooring.controllers.certificates.cleaner import CsrCleaner, PodRequestCleaner, RevocationCleaner, RevokedRequests
 from mooring.controllers.certificates.inventory import MachineInventory
 from mooring.controllers.certificates.issuance import IssuanceCheck
 from mooring.controllers.certificates.names.certifiednames import CertifiedNames
 from mooring.controllers.certificates.names.nameownership import NameOwnership
 from mooring.controllers.certificates.noderecovery import NodeRecovery
-from mooring.controllers.certificates.podrequestcleaner import PodRequestCleaner
-from mooring.controllers.certificates.publishing.rootcacertpublisher import RootCaCertPublisher
-from mooring.controllers.certificates.publishing.trustbundlepublisher import TrustBundlePublisher
-from mooring.controllers.certificates.requester import RequesterCheck
-from mooring.controllers.certificates.revocationcleaner import RevocationCleaner
-from mooring.controllers.certificates.revokedrequests import RevokedRequests
+from mooring.controllers.certificates.publishing import RootCaCertPublisher, TrustBundlePublisher
+from mooring.controllers.certificates.requester import BootstrapTokenCheck, RequesterCheck
 from mooring.controllers.certificates.signing.podsigner import PodSigner
-from mooring.controllers.certificates.signing.signer import CsrSigner
-from mooring.controllers.certificates.signing.signerpolicy import SignerPolicy
+from mooring.controllers.certificates.signing.signer import CsrSigner, SignerPolicy
 from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
-from mooring.controllers.certificates.tokenlimits import BootstrapTokenCheck
+from mooring.controllers.cleanup import EventCleaner, PodGarbageCollector
 from mooring.controllers.clusterroleaggregation import ClusterRoleAggregation
-from mooring.controllers.eventcleaner import EventCleaner
-from mooring.controllers.garbagecollector.collector import GarbageCollector
+from mooring.controllers.garbagecollector import GarbageCollector
 from mooring.controllers.kubernetesservice import PORT, KubernetesService
-from mooring.controllers.namespace.deletion import NamespaceController
-from mooring.controllers.node.identity import NodeIdentityController
-from mooring.controllers.node.lifecycle import GRACE_PERIOD, NodeLifecycle
-from mooring.controllers.node.passwords import NodePasswordController
-from mooring.controllers.podgc import PodGarbageCollector
-from mooring.controllers.selection import select
-from mooring.controllers.serviceaccount.legacytokencleaner import LegacyTokenCleaner
-from mooring.controllers.serviceaccount.legacytokentracking import LegacyTokenTracking
-from mooring.controllers.serviceaccount.serviceaccounts import ServiceAccountController
-from mooring.controllers.serviceaccount.tokens import ServiceAccountTokenController
+from mooring.controllers.namespace import NamespaceController
+from mooring.controllers.node import GRACE_PERIOD, NodeIdentityController, NodeLifecycle, NodePasswordController
+from mooring.controllers.serviceaccount import (
+    LegacyTokenCleaner,
+    LegacyTokenTracking,
+    ServiceAccountController,
+    ServiceAccountTokenController,
+)
 from mooring.pki.jwt.token import TokenKeys
 from mooring.pki.rootca import RootCa
 from mooring.pki.x509.authority import Authority

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from mooring.api.mooring.lineagerecord import MAX_ENTRIES, PLURAL
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
-from mooring.controllers.certificates.signing.certifiedkeys import CertifiedKeys
+from mooring.controllers.certificates.signing.signer import CertifiedKeys
 from mooring.errors import AlreadyExistsError, ForbiddenError, NotFoundError, StorageError
 from mooring.reconcile.clusterapi import ClusterApi
 from mooring.trust.lineage.chain import START, Checkpoint, LineageKey, checkpoint_of, new_record, record_name

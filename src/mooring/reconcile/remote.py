@@ -33,9 +33,8 @@ from mooring.apimachinery.watchevent import DELETED
 from mooring.client.cluster import ClusterClient, ListResult, resource_of
 from mooring.client.listwatch import follow
 from mooring.client.serverversion import read_version
-from mooring.controllers.actions import Delete, Still
-from mooring.controllers.certificates.requeststate import REQUESTS
-from mooring.controllers.scope import EVERYTHING, Scope
+from mooring.controllers.actions import EVERYTHING, Delete, Scope, Still
+from mooring.controllers.certificates.issuance import REQUESTS
 from mooring.errors import (
     ApiError,
     ConflictError,

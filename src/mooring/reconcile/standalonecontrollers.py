@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mooring.clock import Clock, doubling
-from mooring.controllers.actions import Controller
-from mooring.controllers.scope import EVERYTHING, Scope
+from mooring.controllers.actions import EVERYTHING, Controller, Scope
 from mooring.errors import ApiError, ForbiddenError, MooringError, NotFoundError
 from mooring.reconcile.fencing import FencedApi
 from mooring.reconcile.loop import Reconciler

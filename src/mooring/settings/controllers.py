@@ -16,7 +16,7 @@ parse_grace_period = duration_within(timedelta(seconds=10), timedelta(hours=24))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerManagerSettings(Settings):
-    """Selection of controllers, and their times. `mooring.controllers.selection` checks the names."""
+    """Selection of controllers, and their times. `mooring.controllers.actions` checks the names."""
 
     heading: ClassVar[str] = "Controllers"
 

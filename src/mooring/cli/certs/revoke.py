@@ -50,7 +50,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.http.credentials import ClientCredentials
 from mooring.clock import Clock, rfc3339
-from mooring.controllers.certificates.requeststate import REQUESTS, requested_node
+from mooring.controllers.certificates.issuance import REQUESTS, requested_node
 from mooring.errors import AlreadyExistsError, ApiError, ConfigError, ConflictError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * The names of API servers, and the machines that have certificates for them, follow from the same objects as in the server
-  (`mooring.controllers.certificates.names.conflictingnames`).
+  (`mooring.controllers.certificates.names.nameevidence`).
 * The serial numbers are those of the serving certificates in the lineage that have not ended. It does not say which names each has.
 * A user who may not read the names of the servers gets no warning.
 """
@@ -18,7 +18,6 @@ from mooring.api.view import FixedView
 from mooring.cli.certs.inventory import Inventory, readable_objects
 from mooring.client.cluster import ClusterClient
 from mooring.clock import parse_rfc3339
-from mooring.controllers.certificates.names.conflictingnames import conflicts
 from mooring.controllers.certificates.names.nameevidence import (
     CONFIG_MAPS,
     ENDPOINTS,
@@ -26,6 +25,7 @@ from mooring.controllers.certificates.names.nameevidence import (
     PUBLISHED_NAMESPACE,
     SERVICES,
     Reserved,
+    conflicts,
 )
 from mooring.errors import UnreadableObjectError
 from mooring.identity import NODE_PREFIX

@@ -10,9 +10,8 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli.options.client import output_option
 from mooring.cli.options.flags import usage
 from mooring.cli.printing.output import as_yaml, echo, print_document
-from mooring.controllers.manifests import Installation
-from mooring.controllers.manifests import manifests as build
-from mooring.controllers.standalonetable import selected, watched_kinds
+from mooring.controllers.standalonetable import Installation, selected, watched_kinds
+from mooring.controllers.standalonetable import manifests as build
 from mooring.errors import ArgumentError
 from mooring.settings.valuetypes import split_commas
 

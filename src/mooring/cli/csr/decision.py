@@ -28,8 +28,13 @@ from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, rfc3339
-from mooring.controllers.certificates.issuance import AUTOMATIC, WOULD_FAIL
-from mooring.controllers.certificates.requeststate import is_approved_and_unsigned, is_undecided, with_condition
+from mooring.controllers.certificates.issuance import (
+    AUTOMATIC,
+    WOULD_FAIL,
+    is_approved_and_unsigned,
+    is_undecided,
+    with_condition,
+)
 from mooring.errors import ConfigError, ConflictError, InvalidError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import parse_request

@@ -19,7 +19,7 @@ from mooring.cli.csr.details import PLURAL, QUALIFIED, csr_details
 from mooring.cli.options.client import LISTED, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
-from mooring.controllers.certificates.requeststate import is_undecided
+from mooring.controllers.certificates.issuance import is_undecided
 
 WIDE_ALONE = frozenset({"SignerName", "Requestor", "RequestedDuration"})
 """Columns of kubectl that the table leaves to `-o wide`, `csr show` and `csr review`."""

@@ -20,7 +20,7 @@ from mooring.cli.csr.selection import RequestSelection, selector_options
 from mooring.cli.csr.show import print_request, shown
 from mooring.cli.printing.output import ask, echo
 from mooring.client.cluster import ClusterClient
-from mooring.controllers.certificates.requeststate import is_undecided
+from mooring.controllers.certificates.issuance import is_undecided
 from mooring.errors import ConfigError, NotFoundError
 
 APPROVE, DENY, SKIP, QUIT = ANSWERS = ("approve", "deny", "skip", "quit")

@@ -21,7 +21,7 @@ from mooring.cli.options.flags import REQUEST, Command, not_empty, options_of
 from mooring.cli.printing.output import echo, table
 from mooring.cli.valuecompletion import complete_waiting_request
 from mooring.client.cluster import ClusterClient
-from mooring.controllers.certificates.requeststate import is_undecided
+from mooring.controllers.certificates.issuance import is_undecided
 from mooring.errors import ConfigError
 
 

@@ -25,7 +25,7 @@ from mooring.cli.printing.output import echo, highlight
 from mooring.cli.valuecompletion import complete_request
 from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration
-from mooring.controllers.certificates.requeststate import is_undecided
+from mooring.controllers.certificates.issuance import is_undecided
 
 Shown = tuple[Obj, dict[str, Any], Before | None]
 """A request, its details, and what its node had before; None for a decided request and for one that is not for a node."""

@@ -36,7 +36,7 @@ from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
-from mooring.controllers.certificates.requeststate import REQUESTS, parsed_request, requested_node
+from mooring.controllers.certificates.issuance import REQUESTS, parsed_request, requested_node
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
 from mooring.pki.errors import PkiError

@@ -28,7 +28,7 @@ from mooring.cli.status.gathering import Gathering, Section
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import read_version
 from mooring.clock import parse_rfc3339
-from mooring.controllers.certificates.requeststate import is_approved_and_unsigned, is_undecided
+from mooring.controllers.certificates.issuance import is_approved_and_unsigned, is_undecided
 from mooring.errors import ApiError, ForbiddenError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.trust.bootstraptoken.restrictions import joined_keys

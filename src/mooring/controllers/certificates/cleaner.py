@@ -1,29 +1,42 @@
-"""certificatesigningrequest-cleaner-controller: deletes old CertificateSigningRequests.
-
-Rules kept here (docs/protocol/certificate-signing-requests.md#cleaner):
-* An issued request is deleted one hour after its approval, or as soon as its certificate has expired. A denied or failed one is
-  deleted after an hour. One without any condition, or with NeedsApproval alone, and one approved but never issued, is deleted
-  after 24 hours.
-* Ages count from the condition's lastUpdateTime. A condition without a readable one never makes a request old.
-* kube-controller-manager checks every hour; here the request is planned again at the moment it falls due.
-"""
+"""Deletion of old certificate requests and entries of the denylist, and denial of requests that were revoked."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 
 from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
+from mooring.api.certificates.knownrevocations import precedes
+from mooring.api.certificates.podcertificaterequest import PLURAL as POD_REQUESTS
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring.certificaterevocation import KEPT_AFTER_EXPIRY, key_entry, node_entry
+from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
-from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue
-from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL
-from mooring.controllers.certificates.requeststate import REQUESTS, is_issued
+from mooring.controllers.actions import Action, Delete, Entropy, Key, Overdue, Requeue
+from mooring.controllers.certificates.issuance import (
+    NEEDS_APPROVAL,
+    REQUESTS,
+    WOULD_FAIL,
+    Issuance,
+    Objection,
+    is_issued,
+)
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import first_certificate
+
+# certificatesigningrequest-cleaner-controller: deletes old CertificateSigningRequests.
+#
+# Rules kept here (docs/protocol/certificate-signing-requests.md#cleaner):
+# * An issued request is deleted one hour after its approval, or as soon as its certificate has expired. A denied or failed one is
+#   deleted after an hour. One without any condition, or with NeedsApproval alone, and one approved but never issued, is deleted
+#   after 24 hours.
+# * Ages count from the condition's lastUpdateTime. A condition without a readable one never makes a request old.
+# * kube-controller-manager checks every hour; here the request is planned again at the moment it falls due.
 
 DONE_AFTER = timedelta(hours=1)
 """Long enough for the requester to fetch the certificate."""
@@ -83,3 +96,150 @@ def _certificate_end(csr: Obj) -> Iterator[datetime]:
     except (PkiError, ValueError):  # ValueError: no base64
         return
     yield first.not_valid_after_utc
+
+
+# podcertificaterequest-cleaner-controller: deletes PodCertificateRequests 15 minutes after their creation.
+#
+# Rules kept here (docs/protocol/pod-certificate-requests.md#cleaner):
+# * A request is deleted whatever its state is. The kubelet that made it has the answer by then, and makes another one otherwise.
+# * kube-controller-manager looks every 5 minutes; here the request is planned again at the moment it falls due.
+# * A clock that runs ahead deletes requests early. Nothing is lost with them, so that they do not wait for a day as revocations
+#   do.
+# * A request without a readable creationTimestamp stays.
+
+KEPT_FOR = timedelta(minutes=15)
+"""kube-controller-manager's threshold: longer than a kubelet waits for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequestCleaner:
+    """Deletes old requests of Pods."""
+
+    name: str = "podcertificaterequest-cleaner-controller"
+    watches: tuple[str, ...] = (POD_REQUESTS,)
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        return () if deleted else ((obj["metadata"]["namespace"], obj["metadata"]["name"]),)
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        namespace, name = key
+        request = views[POD_REQUESTS].get(name, namespace)
+        if request is None or request["metadata"].get("deletionTimestamp"):
+            return ()
+        try:
+            due = parse_rfc3339(request["metadata"].get("creationTimestamp") or "") + KEPT_FOR
+        except (ValueError, OverflowError):
+            return ()
+        return (Requeue(due),) if due > now else (Delete.of(POD_REQUESTS, request),)
+
+
+# revocation-cleaner: deletes entries of the denylist that are no longer needed.
+#
+# Rules kept here:
+# * An entry is deleted KEPT_AFTER_EXPIRY after the day of its `expiresAt`, or later while an expired certificate recovers by
+#   rule: a revoked machine must not come back that way. The clock must have said so for a day (`mooring.controllers.actions`).
+# * An entry without `expiresAt` stays.
+# * Entries are planned by the day of their `expiresAt`: 100 000 entries are a few hundred keys, and not as many timers.
+# * The delete carries uid and resourceVersion: an entry that was just prolonged stays.
+# * Deletion is hygiene: the check of certificates takes an entry into account as long as it exists.
+
+DAY = timedelta(days=1)
+MAX_DELETES = 500
+"""Entries deleted by one plan, so that other controllers have their turn."""
+
+
+@dataclass(slots=True)
+class RevocationCleaner:
+    """Deletes entries of certificates that ended long ago."""
+
+    recovery_age: timedelta | None = None
+    """Time after its end within which a node certificate recovers by rule."""
+    name: str = "revocation-cleaner"
+    watches: tuple[str, ...] = (REVOCATIONS,)
+    _by_day: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Names of entries by the day of their `expiresAt`. A name whose entry has another day now is dropped when its day is due."""
+    _overdue: Overdue = field(default_factory=Overdue)
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        day = _day_of(obj)
+        if deleted or not day:
+            return ()
+        names = self._by_day.setdefault(day, {})
+        names[obj["metadata"]["name"]] = None
+        return (("", day),)
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        day = key[1]
+        begin = parse_rfc3339(f"{day}T00:00:00Z")
+        if begin > now:
+            return (Requeue(begin),)
+        due = begin + DAY + max(KEPT_AFTER_EXPIRY, self.recovery_age or KEPT_AFTER_EXPIRY)
+        deletable = self._overdue.deletable_at(key, due, now)
+        if deletable > now:
+            return (Requeue(deletable),)
+        names = self._by_day.get(day, {})
+        actions: list[Action] = []
+        for name in list(islice(names, MAX_DELETES)):
+            del names[name]
+            entry = views[REVOCATIONS].get(name)
+            if entry is not None and _day_of(entry) == day and not entry["metadata"].get("deletionTimestamp"):
+                actions.append(Delete.of(REVOCATIONS, entry))
+        if names:
+            return (*actions, Requeue(now))
+        self._by_day.pop(day, None)
+        self._overdue.forget(key)
+        return actions
+
+
+def _day_of(entry: Obj) -> str:
+    """Return the day of `expiresAt`, as `2026-01-31`; "" without it. Stored times are in UTC."""
+    text: str = spec_of(entry).get("expiresAt") or ""
+    return text[:10]
+
+
+# Issuance check of revocation: no certificate is issued that would take a revocation back.
+#
+# Rules kept here:
+# * A request for a revoked public key is refused: this server would refuse the certificate anyway.
+# * A request in the name of a node is refused when it was made before the node was revoked (`api.certificates.knownrevocations`).
+#   It may wait for long, and a certificate that is issued afterwards would be good.
+# * An entry that cannot be read is present: that of a key refuses, and that of a node, which revokes up to a moment, holds.
+# * Both are refused also when a person has approved the request. A new request, which that person sees again, is the way out.
+
+KEY_REVOKED = "KeyRevoked"
+NODE_REVOKED = "NodeRevoked"
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedRequests:
+    """Objects to requests for a revoked key, and to those of a revoked node from before its revocation."""
+
+    name: str = "revocation"
+    watches: tuple[str, ...] = (REVOCATIONS,)
+
+    def check(self, issuance: Issuance, views: Views) -> Objection | None:
+        denylist = views[REVOCATIONS]
+        entry = key_entry(issuance.request.key_fingerprint)
+        if denylist.get(entry) is not None or denylist.problem(entry):
+            return Objection(
+                KEY_REVOKED,
+                f"the public key of the request is revoked by certificaterevocations/{entry}: make a new key and ask again",
+                denies=True,
+            )
+        name = issuance.node_name or issuance.machine
+        if not name:
+            return None
+        entry = node_entry(name)
+        if problem := denylist.problem(entry):
+            return Objection(NODE_REVOKED, f"certificaterevocations/{entry} cannot be read: {problem}")
+        found = denylist.get(entry)
+        if found is None:
+            return None
+        if precedes(issuance.csr, found):
+            return Objection(
+                NODE_REVOKED,
+                f"the request was made before certificaterevocations/{entry} revoked the certificates of this node: if the machine "
+                "may return, delete this request and let it ask again",
+                denies=True,
+            )
+        return None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from mooring.apimachinery.schema import Obj
 from mooring.authn.k3stoken import K3sTokenAuthenticator
-from mooring.controllers.certificates.approval.supervisorapprover import would_approve
+from mooring.controllers.certificates.approval import would_approve
 from mooring.controllers.certificates.issuance import IssuanceCheck
 from mooring.controllers.table import ControllerSettings, checks_before_password
 from mooring.pki.x509.bundles import certificates_pem

@@ -24,8 +24,13 @@ from mooring.apimachinery.options import ListOptions
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.clock import Clock
-from mooring.controllers.certificates.names.conflictingnames import Conflict, conflicts
-from mooring.controllers.certificates.names.nameevidence import published_names, reserves, with_former_names
+from mooring.controllers.certificates.names.nameevidence import (
+    Conflict,
+    conflicts,
+    published_names,
+    reserves,
+    with_former_names,
+)
 from mooring.errors import MooringError
 from mooring.identity import API_SERVER_USER
 from mooring.pki.rootca import RootCa

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from mooring.api.kinds import BY_PLURAL
 from mooring.authn import clientcas
-from mooring.controllers.certificates.publishing import rootcacertpublisher
+from mooring.controllers.certificates import publishing
 from mooring.errors import ConfigError, MooringError
 from mooring.registry.cache.events import normalize
 from mooring.storage.contract import Storage
@@ -27,7 +27,7 @@ from mooring.trust.sharedkeys.reconciliation import StoredCluster
 KUBE_SYSTEM = "kube-system"
 NAMED_IN = (
     (clientcas.NAMESPACE, clientcas.NAME, "client-ca-file"),
-    (KUBE_SYSTEM, rootcacertpublisher.NAME, "ca.crt"),
+    (KUBE_SYSTEM, publishing.NAME, "ca.crt"),
     (clusterinfo.NAMESPACE, clusterinfo.NAME, KUBECONFIG_KEY),
 )
 """Namespace, name and key of the ConfigMaps that name CAs of a cluster."""

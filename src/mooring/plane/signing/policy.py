@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
-from mooring.controllers.certificates.signing.signingpolicyfile import parse_policy
+from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy, parse_policy
 from mooring.errors import ConfigError
 from mooring.observed import Observed
 from mooring.plane.files.reloading import Reloading

@@ -21,7 +21,7 @@ from mooring.api.mooring.membership import is_terminating
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock, rfc3339
-from mooring.controllers.bootstrap.tokensecrets import expiration_of, is_token
+from mooring.controllers.bootstrap import expiration_of, is_token
 from mooring.registry.cache.events import Event
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.ends.mark import Mark, make_room

@@ -19,7 +19,7 @@ from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes
 from mooring.clock import parse_rfc3339
-from mooring.controllers.certificates.tokenlimits import joining_user, name_refusal, requests_allowed_name
+from mooring.controllers.certificates.requester import joining_user, name_refusal, requests_allowed_name
 from mooring.errors import Cause, InvalidError, forbidden, quoted
 from mooring.identity import API_SERVER, MASTERS, NAME_NOT_ALLOWED, bootstrap_token_id
 from mooring.pki.errors import RequestError
@@ -161,7 +161,7 @@ def _may(request: AdmissionRequest, verb: str, signer: str) -> bool:
 # Admission plugin BootstrapTokenLimits: node names that a bootstrap token may request certificates for.
 #
 # Rules kept here: only CREATE of a CertificateSigningRequest by `system:bootstrap:<id>` is judged, by the same rules as before
-# its issuance (`mooring.controllers.certificates.tokenlimits`). A joining machine thereby gets its error at once, and not in a
+# its issuance (`mooring.controllers.certificates.requester`). A joining machine thereby gets its error at once, and not in a
 # condition. The cause NodeNameNotAllowed tells it that a repetition is of no use.
 
 

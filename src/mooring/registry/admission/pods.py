@@ -10,7 +10,7 @@ from mooring.api.core.pod.references import SECRETS, references
 from mooring.api.core.pod.validation import MIRROR
 from mooring.apimachinery.names import generate_name
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.node.taints import NO_EXECUTE, NOT_READY, UNREACHABLE
+from mooring.controllers.node import NO_EXECUTE, NOT_READY, UNREACHABLE
 from mooring.registry.admission.request import AdmissionRequest
 
 # ServiceAccount: every Pod runs as an existing service account, and receives its token volume and image pull secrets.

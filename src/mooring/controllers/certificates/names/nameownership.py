@@ -55,6 +55,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.actions import Create, Update
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.names.nameevidence import NODES
 from mooring.controllers.certificates.noderecovery import proven_key
 from mooring.identity import BOOTSTRAP_USER_PREFIX, CREDENTIAL_ID, NODE_PREFIX
 from mooring.pki.x509.authority import Authority, request_serial_number
@@ -68,7 +69,6 @@ from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 from mooring.trust.k3s.nodepassword import NAMESPACE as PASSWORD_NAMESPACE
 from mooring.trust.k3s.nodepassword import secret_name as password_secret_name
 
-NODES = "nodes"
 SECRETS = "secrets"
 RECOVERING_PREFIX = "system:recovering-node:"
 """Prefix of the user that a machine with an expired certificate is."""

@@ -1,22 +1,11 @@
-"""certificatesigningrequest-signing-controller: signs certificates of approved requests.
+"""Issuance check `signer-policy`: refuses what the policy of the operator does not allow a signer to sign.
 
-Rules kept here (docs/protocol/certificate-signing-requests.md):
-* Requests of the supervisor's signers are signed in a Mooring server only.
-* Requests that are Approved, not Denied, not Failed, without a certificate, and for a signer with an authority are signed. Requests
-  for other signers are left to those.
-* A request that breaks a rule of its signer, or can never become a certificate, gets the condition Failed through `/status`,
-  reason SignerValidationFailure.
-* The issuance checks are repeated, and once more when the certificate is published. An objection to an automatic approval fails
-  the request.
-* A request that waits for a person gets the condition WouldFail when it would fail after an approval, by the same judgement, so
-  that the person sees it before. It is judged again at intervals, and loses the condition when the cause went away. A request
-  that an approver decides within moments is left to the approver.
-* The profile determines the content of the certificate, the authority checks the result, and the status carries the leaf alone.
-* The lineage gets an entry before the certificate is published.
-* The serial number follows from the uid of the request, so that records of the certificate can be written before it is signed.
-* An expired CA signs nothing; the request waits for a new one.
-* A device that holds the key signs in a thread, because it may take long. When it fails, the key is planned again. A request with
-  thousands of names is signed in a thread, too: reading its certificate again takes tens of milliseconds.
+Rules kept here:
+* A request is refused also when a person approved it: the policy binds the signer. The refusal names signer, rule and value.
+* A fresh key is one of which this cluster has no valid certificate: the lineage has none of another request. The signer claims the
+  key by its entry of the lineage, by compare-and-swap.
+* A cluster without the lineage (another API server) is judged by what it has: no other CertificateSigningRequest with a certificate
+  has the key, and no NodeIdentity records it for another certificate. Issued requests are kept there for an hour.
 """
 
 from __future__ import annotations
@@ -30,30 +19,33 @@ from functools import partial
 from mooring.api.certificates.conditions import FAILED, conditions_of
 from mooring.api.certificates.sourceaddress import source_address_of
 from mooring.api.mooring import ends
-from mooring.api.mooring.lineagerecord import EVENT_ISSUED, MAX_TEXT
-from mooring.api.view import Views
+from mooring.api.mooring.lineagerecord import EVENT_ISSUED, MAX_TEXT, entries_of
+from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.mooring.nodeidentity import keys_of
+from mooring.api.view import NamespacedName, View, ViewFollower, Views
 from mooring.apimachinery.schema import Obj
-from mooring.clock import rfc3339
+from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.actions import Action, Entropy, InThread, Key, RecordLineage, Requeue, Retry, Still, Update
 from mooring.controllers.certificates.issuance import (
     NEEDS_APPROVAL,
+    REQUESTS,
     WOULD_FAIL,
+    Finding,
     Issuance,
     IssuanceCheck,
     Objection,
     Preparation,
     find,
     held_until,
+    is_approved_and_unsigned,
     is_automatic,
+    is_issued,
+    is_undecided,
+    parsed_request,
     prepared,
     unobjected,
     watched,
-)
-from mooring.controllers.certificates.requeststate import (
-    REQUESTS,
-    is_approved_and_unsigned,
-    is_undecided,
-    parsed_request,
     with_condition,
     with_status,
     without_condition,
@@ -67,9 +59,29 @@ from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.profiles import Template, from_request
-from mooring.pki.x509.requests import CertificateRequest
+from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, SIGNERS
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, SUPERVISOR_SIGNERS
+
+# certificatesigningrequest-signing-controller: signs certificates of approved requests.
+#
+# Rules kept here (docs/protocol/certificate-signing-requests.md):
+# * Requests of the supervisor's signers are signed in a Mooring server only.
+# * Requests that are Approved, not Denied, not Failed, without a certificate, and for a signer with an authority are signed.
+#   Requests for other signers are left to those.
+# * A request that breaks a rule of its signer, or can never become a certificate, gets the condition Failed through `/status`,
+#   reason SignerValidationFailure.
+# * The issuance checks are repeated, and once more when the certificate is published. An objection to an automatic approval fails
+#   the request.
+# * A request that waits for a person gets the condition WouldFail when it would fail after an approval, by the same judgement, so
+#   that the person sees it before. It is judged again at intervals, and loses the condition when the cause went away. A request
+#   that an approver decides within moments is left to the approver.
+# * The profile determines the content of the certificate, the authority checks the result, and the status carries the leaf alone.
+# * The lineage gets an entry before the certificate is published.
+# * The serial number follows from the uid of the request, so that records of the certificate can be written before it is signed.
+# * An expired CA signs nothing; the request waits for a new one.
+# * A device that holds the key signs in a thread, because it may take long. When it fails, the key is planned again. A request
+#   with thousands of names is signed in a thread, too: reading its certificate again takes tens of milliseconds.
 
 REASON = "SignerValidationFailure"
 MAX_SIGNED_AT_ONCE = 8 << 10
@@ -288,3 +300,146 @@ def _fingerprint(certificate: Certificate) -> str:
 def _bounded(text: str) -> str:
     """Return a text that a record accepts. Names of requests and users may hold other characters, and be longer."""
     return "".join(char if char.isprintable() else "\ufffd" for char in text[:MAX_TEXT])
+
+
+# Keys that the lineage has certificates of: an index for rules that want a fresh key.
+#
+# Rules kept here:
+# * The lineage has an entry before a certificate is published, and keeps it. So a key is known for the life of its certificate,
+#   also when the CertificateSigningRequest was deleted long ago.
+# * A certificate that has ended does not count, nor does the entry of the request itself: its signature may be repeated.
+# * Records are never changed, so that each is read once.
+
+
+class CertifiedKeys:
+    """Index of one view of the lineage, by public key."""
+
+    def __init__(self) -> None:
+        self._follower = ViewFollower()
+        self._ends: dict[str, dict[str, datetime]] = {}
+        """By key, and by uid of the request: the end of its certificate."""
+
+    def has(self, view: View, public_key: str, now: datetime, *, other_than: str) -> bool:
+        """Return true when another request than that with this uid has a certificate of the key that is valid at `now`."""
+        changes = self._follower.changes(view)
+        if changes is not None:
+            start_over, records = changes
+            if start_over:
+                self._ends.clear()
+            for _, record in records:
+                for entry in () if record is None else entries_of(record):
+                    self._add(entry)
+        return any(uid != other_than and end >= now for uid, end in self._ends.get(public_key, {}).items())
+
+    def _add(self, entry: Obj) -> None:
+        if entry.get("event") != EVENT_ISSUED or "publicKey" not in entry:
+            return
+        try:
+            end = parse_rfc3339(entry.get("notAfter", ""))
+        except ValueError:
+            return
+        self._ends.setdefault(entry["publicKey"], {})[entry.get("requestUID", "")] = end
+
+
+POLICY_REASON = "SigningPolicy"
+
+
+class SignerPolicy:
+    """Checks requests against the policy in force."""
+
+    name = "signer-policy"
+    watches = (IDENTITIES,)
+
+    def __init__(self, policy: Callable[[], SigningPolicy]) -> None:
+        self._policy = policy
+        self._issued = _CertifiedKeys(_requested_keys)
+        self._recorded = _CertifiedKeys(_recorded_keys)
+        self._lineage = CertifiedKeys()
+
+    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+        policy = self._policy()
+        if issuance.signer_name not in policy.signers:
+            return None
+        rule = policy.rule_for(issuance)
+        if rule is None:
+            return _objection(issuance, f"no rule is for requests of {issuance.username or 'an unknown user'}")
+        problem = rule.refusal(issuance.request, issuance.csr["spec"].get("usages") or ())
+        if not problem and rule.fresh_key and self._is_certified(issuance, views):
+            problem = "the key has a certificate already, and freshKey is true: make a new key and ask again"
+        return _objection(issuance, f'rule "{rule.name}": {problem}') if problem else None
+
+    def _is_certified(self, issuance: Issuance, views: Views) -> bool:
+        key = issuance.request.key_fingerprint
+        uid = issuance.csr["metadata"].get("uid", "")
+        lineage = views.get(LINEAGE)
+        if lineage is not None and self._lineage.has(lineage, f"sha256:{key}", issuance.now, other_than=uid):
+            return True
+        own = f"{request_serial_number(uid):x}"  # the record of the name that is claimed for this request
+        return self._issued.has(views, REQUESTS, key, other_than=uid) or self._recorded.has(
+            views, IDENTITIES, key, other_than=own
+        )
+
+
+def _objection(issuance: Issuance, problem: str) -> Objection:
+    return Objection(POLICY_REASON, f"the signing policy of {issuance.signer_name}: {problem}", denies=True)
+
+
+Certified = frozenset[tuple[str, str]]
+"""Fingerprints of keys, each with the uid of the request or the serial number of the certificate."""
+
+
+def _requested_keys(csr: Obj) -> Certified:
+    if not is_issued(csr):
+        return frozenset()
+    try:
+        request = parse_request(
+            base64.b64decode((csr.get("spec") or {}).get("request") or "")
+        )  # beside the small cache
+    except (RequestError, ValueError):
+        return frozenset()
+    return frozenset({(request.key_fingerprint, csr["metadata"].get("uid", ""))})
+
+
+def _recorded_keys(identity: Obj) -> Certified:
+    return frozenset(
+        (str(key.get("publicKey", "")).removeprefix("sha256:"), str(key.get("serialNumber", "")))
+        for key in keys_of(identity)
+    )
+
+
+class _CertifiedKeys:
+    """Index of the keys in a view. Each object is read once after a change."""
+
+    def __init__(self, read: Callable[[Obj], Certified]) -> None:
+        self._read = read
+        self._follower = ViewFollower()
+        self._by_object: dict[NamespacedName, Certified] = {}
+        self._certificates: dict[str, dict[str, int]] = {}
+
+    def has(self, views: Views, plural: str, key: str, *, other_than: str) -> bool:
+        """Return true when an object of the view has the key for a certificate other than `other_than`."""
+        self._follow(views, plural)
+        return any(one != other_than for one in self._certificates.get(key, ()))
+
+    def _follow(self, views: Views, plural: str) -> None:
+        changes = self._follower.changes(views[plural])
+        if changes is None:
+            return
+        start_over, objects = changes
+        if start_over:
+            self._by_object.clear()
+            self._certificates.clear()
+        for name, obj in objects:
+            for key, certificate in self._by_object.pop(name, frozenset()):
+                counts = self._certificates[key]
+                counts[certificate] -= 1
+                if not counts[certificate]:
+                    del counts[certificate]
+                if not counts:
+                    del self._certificates[key]
+            found = frozenset() if obj is None else self._read(obj)
+            if found:
+                self._by_object[name] = found
+            for key, certificate in found:
+                counts = self._certificates.setdefault(key, {})
+                counts[certificate] = counts.get(certificate, 0) + 1

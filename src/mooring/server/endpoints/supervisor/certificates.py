@@ -44,9 +44,8 @@ from mooring.apimachinery.selectors import parse_field_selector
 from mooring.authn.revocations import revoked
 from mooring.authn.serviceaccount import ISSUED_CREDENTIAL_ID
 from mooring.clock import Clock, parse_rfc3339, rfc3339
-from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
+from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, is_undecided
 from mooring.controllers.certificates.names.nameownership import MEMBERSHIP_ENDED, NAME_TAKEN
-from mooring.controllers.certificates.requeststate import is_undecided
 from mooring.errors import (
     AlreadyExistsError,
     ApiError,

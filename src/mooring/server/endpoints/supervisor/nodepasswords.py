@@ -32,7 +32,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.guesses import GuessLimiter
 from mooring.clock import Clock, rfc3339
 from mooring.controllers.certificates.names.nameownership import password_objection
-from mooring.controllers.certificates.tokenlimits import join_refusal
+from mooring.controllers.certificates.requester import join_refusal
 from mooring.errors import (
     AlreadyExistsError,
     ApiError,

@@ -1,17 +1,4 @@
-"""namespace-controller: deletes the content of a terminating namespace, then removes its finalizer.
-
-Rules kept here (docs/protocol/namespaces.md#life-of-a-namespace):
-* In a namespace with deletionTimestamp every object of every namespaced kind is deleted. Objects with finalizers keep the namespace
-  waiting, and each event about them plans again. When no object is left, `/finalize` removes `kubernetes` from spec.finalizers.
-* Pods are deleted first, and everything else after the last Pod is gone, because a terminating Pod still needs its Secrets and
-  ConfigMaps.
-* Roles, RoleBindings and ServiceAccounts are deleted last, because a controller that finishes other objects may get its permissions
-  through them.
-* The five status conditions explain the wait, with the reasons of kube-controller-manager. They are written only when no delete is
-  left to do, and updated before a namespace is left to other finalizers. Discovery, group versions and deletes never fail here:
-  the kinds are known, and the loop retries a failed delete.
-* The views must show the whole cluster at one revision, as the registry's do: content missing from them would not be deleted.
-"""
+"""The life of namespaces: their phase, and the deletion of what is in them."""
 
 from __future__ import annotations
 
@@ -26,7 +13,41 @@ from mooring.api.view import Views, readable
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Update
-from mooring.controllers.namespace.phase import NAMESPACES
+
+# Phase of a namespace: active or terminating.
+#
+# Rules kept here (docs/protocol/namespaces.md): nothing can be created in a Terminating namespace, so controllers skip it.
+
+NAMESPACES = "namespaces"
+
+
+def is_terminating(namespace: Obj) -> bool:
+    """Return true when the namespace is being deleted."""
+    if namespace["metadata"].get("deletionTimestamp"):
+        return True
+    return bool((namespace.get("status") or {}).get("phase") == TERMINATING)
+
+
+def is_active(name: str, views: Views) -> bool:
+    """Return true when the namespace exists and is not being deleted."""
+    namespace = views[NAMESPACES].get(name)
+    return namespace is not None and not is_terminating(namespace)
+
+
+# namespace-controller: deletes the content of a terminating namespace, then removes its finalizer.
+#
+# Rules kept here (docs/protocol/namespaces.md#life-of-a-namespace):
+# * In a namespace with deletionTimestamp every object of every namespaced kind is deleted. Objects with finalizers keep the
+#   namespace waiting, and each event about them plans again. When no object is left, `/finalize` removes `kubernetes` from
+#   spec.finalizers.
+# * Pods are deleted first, and everything else after the last Pod is gone, because a terminating Pod still needs its Secrets and
+#   ConfigMaps.
+# * Roles, RoleBindings and ServiceAccounts are deleted last, because a controller that finishes other objects may get its
+#   permissions through them.
+# * The five status conditions explain the wait, with the reasons of kube-controller-manager. They are written only when no delete
+#   is left to do, and updated before a namespace is left to other finalizers. Discovery, group versions and deletes never fail
+#   here: the kinds are known, and the loop retries a failed delete.
+# * The views must show the whole cluster at one revision, as the registry's do: content missing from them would not be deleted.
 
 PODS = ("pods",)
 RIGHTS = ("rolebindings", "roles", "serviceaccounts")

@@ -1,1 +1,0 @@
-"""Controllers of bootstrap tokens: the signer of cluster-info and the token cleaner."""

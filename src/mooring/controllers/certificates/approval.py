@@ -1,0 +1,472 @@
+"""Automatic approval of certificate requests: by rights, by the inventory, and of serving and supervisor certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from mooring.api.certificates.conditions import APPROVED, conditions_of
+from mooring.api.mooring.authorizedmachine import PLURAL, used_by
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.authz.decision import Attributes, Authorize
+from mooring.controllers.actions import Action, Addresses, CheckAccess, Entropy, Key, Resolve, Retry, Still, Update
+from mooring.controllers.certificates.inventory import MachineInventory, concerns
+from mooring.controllers.certificates.issuance import (
+    AUTOMATIC,
+    NEEDS_APPROVAL,
+    REQUESTS,
+    Issuance,
+    IssuanceCheck,
+    Objection,
+    find,
+    held_or_denied,
+    is_undecided,
+    marked_as_held,
+    parsed_request,
+    prepared,
+    unobjected,
+    watched,
+    with_condition,
+    without_condition,
+)
+from mooring.controllers.certificates.noderecovery import NodeRecovery, is_recovery
+from mooring.identity import NODE_PREFIX, NODES, UserInfo
+from mooring.pki.errors import RequestError
+from mooring.pki.x509.signers import (
+    KUBE_APISERVER_CLIENT_KUBELET,
+    KUBELET_SERVING,
+    NODE_CLIENT,
+    SELF_NODE_CLIENT,
+    SIGNERS,
+)
+from mooring.pki.x509.supervisorsigners import SUPERVISOR_SIGNERS, credential_in
+from mooring.trust.k3s.identity import AGENTS, AUTHENTICATOR, SERVERS
+
+# Steps that all approvers of this program share: read an undecided request, and approve it.
+
+
+def undecided(key: Key, views: Views, now: datetime, may_be_approved: Callable[[Obj], bool]) -> Issuance | None:
+    """Return the request of a key; None when it is gone, decided, or not for this approver, and when it cannot be read.
+
+    One that cannot be read was written by another server, since this one validates. The signer reports it after an approval.
+    """
+    csr = views[REQUESTS].get(key[1])
+    if csr is None or not may_be_approved(csr):
+        return None
+    try:
+        request = parsed_request(csr)
+    except (RequestError, ValueError):  # ValueError: no base64
+        return None
+    return Issuance(csr=csr, request=request, now=now, automatic=True)
+
+
+def approval(csr: Obj, reason: str, grounds: str, still: Still) -> Update:
+    """Return the action that approves a request, for which a person is not needed any more. `still` judges it at its commit."""
+    message = f"Approved without a person: {grounds}."
+    approved = with_condition(without_condition(csr, NEEDS_APPROVAL), APPROVED, reason, message)
+    return Update(REQUESTS, approved, "approval", still)
+
+
+# certificatesigningrequest-approving-controller: approves kubelet client certificates when RBAC grants it to the requester.
+#
+# Rules kept here (docs/protocol/certificate-signing-requests.md#approver):
+# * A request that has a certificate, Approved or Denied is left alone. The signer table lists the requests that can be approved
+#   automatically: kubelet client certificates, selfnodeclient (the requester's own name) before nodeclient.
+# * A SubjectAccessReview about the requester decides: create on certificatesigningrequests/<approval>. If allowed, the request
+#   gets the condition Approved through `/approval`, reason AutoApproved.
+# * A request of a recovering node is judged by the rule of `noderecovery` in place of the SubjectAccessReview.
+# * An allowed request still passes the issuance checks. An objection holds or denies it, and a condition says why.
+# * A recognised request that is not allowed is planned again with back-off, because the permission may be granted later.
+#   kube-controller-manager writes nothing then. Here the request gets the condition NeedsApproval once, which names the missing
+#   permission (docs/differences.md#kubelet-tls-bootstrap).
+
+CLIENT_REASON = "AutoApproved"
+NOT_GRANTED = "NotGranted"
+"""Reason of NeedsApproval for a request that RBAC does not allow to be approved automatically."""
+GROUP = "certificates.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class CsrApprover:
+    """Approves kubelet client certificates."""
+
+    checks: tuple[IssuanceCheck, ...] = ()
+    recovery: NodeRecovery | None = None
+    """Rule for machines whose certificate has expired; None leaves them to a person."""
+    name: str = "certificatesigningrequest-approving-controller"
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*watched(self.checks), *(self.recovery.watches if self.recovery else ()))))
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        if plural != REQUESTS or deleted or not _waits_for_access_review(obj):
+            return ()
+        return (("", obj["metadata"]["name"]),)
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        issuance = undecided(key, views, now, _waits_for_access_review)
+        if issuance is None:
+            return ()
+        csr, spec = issuance.csr, issuance.csr["spec"]
+        signer = SIGNERS[spec["signerName"]]
+        approvals = signer.approval_subresources(issuance.request, spec.get("usages") or (), issuance.username)
+        if approvals and self.recovery is not None and is_recovery(csr):
+            objection = self.recovery.objection(issuance, views)
+            if objection is not None:
+                return held_or_denied(csr, objection, now)
+            return self._approve(
+                issuance, views, "the machine proved the key of its expired certificate, by which it is known"
+            )
+        return self._check_approvals(issuance, views, approvals)
+
+    def _check_approvals(self, issuance: Issuance, views: Views, approvals: Sequence[str]) -> Sequence[Action]:
+        """Check access to each approval in turn until one is allowed."""
+        if not approvals:
+            return ()
+        subresource, *rest = approvals
+
+        def then(allowed: bool) -> Sequence[Action]:
+            if allowed:
+                return self._approve(issuance, views, f"a SubjectAccessReview grants the requester {subresource}")
+            return self._check_approvals(issuance, views, rest) or (
+                *marked_as_not_granted(issuance, subresource),
+                Retry(),
+            )
+
+        return (CheckAccess(access_review(issuance.csr["spec"], subresource), then),)
+
+    def _approve(self, issuance: Issuance, views: Views, grounds: str) -> Sequence[Action]:
+        """Approve a request that RBAC or the rule allows, unless an issuance check objects or has to claim something first."""
+        finding = find(self.checks, issuance, views)
+        if isinstance(finding, Objection):
+            return held_or_denied(issuance.csr, finding, issuance.now)
+        approved = approval(issuance.csr, CLIENT_REASON, grounds, unobjected(self.checks, issuance))
+        return (*finding.actions, approved) if finding is not None else (approved,)
+
+
+def _waits_for_access_review(csr: Obj) -> bool:
+    """Return true unless the signer or the state of the request excludes automatic approval. Cheap: it runs on every event."""
+    signer = SIGNERS.get((csr.get("spec") or {}).get("signerName", ""))
+    return signer is not None and bool(signer.auto_approvals) and is_undecided(csr)
+
+
+def marked_as_not_granted(issuance: Issuance, approval: str) -> Sequence[Action]:
+    """Return the action that names the missing permission; none when the request says already why it waits.
+
+    Two approvers that each insisted on their own reason would write without end.
+    """
+    if any(condition.get("type") == NEEDS_APPROVAL for condition in conditions_of(issuance.csr)):
+        return ()
+    message = (
+        f'RBAC does not let "{issuance.username}" have its kubelet client certificate approved without a person. Grant it to one '
+        f"of its groups by the ClusterRole system:certificates.k8s.io:certificatesigningrequests:{approval}, or approve the "
+        "request by hand."
+    )
+    return marked_as_held(issuance.csr, Objection(NOT_GRANTED, message))
+
+
+def access_review(spec: Obj, approval: str) -> Obj:
+    """Return a SubjectAccessReview that asks whether the requester may have its requests approved automatically."""
+    user = {
+        "user": spec.get("username"),
+        "uid": spec.get("uid"),
+        "groups": spec.get("groups"),
+        "extra": spec.get("extra"),
+    }
+    attributes = {"group": GROUP, "resource": REQUESTS, "subresource": approval, "verb": "create", "version": "*"}
+    return {
+        "kind": "SubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "spec": {**{name: value for name, value in user.items() if value}, "resourceAttributes": attributes},
+    }
+
+
+# machine-inventory-approver: approves client certificates of machines that proved to be the ones that an administrator
+# authorized.
+#
+# Rules kept here:
+# * An AuthorizedMachine that names a key or a code authorizes by itself: the requester needs no right to have its request
+#   approved, only the right to create it. A token for such machines can therefore do without automatic approval.
+# * The issuance checks follow; one of them claims the entry, and the request is approved after that.
+# * A request that fits no entry is left to the other approvers, which say why it waits. It is planned again when an entry
+#   appears.
+
+INVENTORY_REASON = f"{AUTOMATIC}ApprovedMachine"
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryApprover:
+    """Approves requests of authorized machines."""
+
+    checks: tuple[IssuanceCheck, ...] = ()
+    inventory: MachineInventory = field(default_factory=MachineInventory)
+    name: str = "machine-inventory-approver"
+    _waiting: set[str] = field(default_factory=set, repr=False, compare=False)
+    """Names of requests that fit no entry."""
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*watched(self.checks), PLURAL)))
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        name = obj["metadata"]["name"]
+        if plural == PLURAL:
+            if deleted or used_by(obj) is not None:
+                return ()  # of no use to another request; each join would plan all that wait
+            waiting = [("", one) for one in self._waiting]
+            self._waiting.clear()
+            return waiting
+        if plural != REQUESTS:
+            return ()
+        if not deleted and _waits_for_inventory(obj):
+            return (("", name),)
+        self._waiting.discard(name)
+        return ()
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        issuance = undecided(key, views, now, _waits_for_inventory)
+        if issuance is None:
+            return ()
+        csr, usages = issuance.csr, issuance.csr["spec"].get("usages") or ()
+        if not concerns(issuance) or SIGNERS[issuance.signer_name].refusals(issuance.request, usages):
+            return ()
+        match = self.inventory.match(issuance, views)
+        if not match.authorizes:
+            self._waiting.add(key[1])
+            return ()
+        finding = find(self.checks, issuance, views)
+        if isinstance(finding, Objection):
+            return held_or_denied(csr, finding, now)
+        if finding is not None:
+            return prepared(finding, now)
+        assert match.entry is not None  # it authorizes
+        grounds = f'the machine is "{match.entry["metadata"]["name"]}" of the authorized machines'
+        return (approval(csr, INVENTORY_REASON, grounds, unobjected(self.checks, issuance)),)
+
+
+def _waits_for_inventory(csr: Obj) -> bool:
+    return (csr.get("spec") or {}).get("signerName") == KUBE_APISERVER_CLIENT_KUBELET and is_undecided(csr)
+
+
+# kubelet-serving-approver: approves serving certificates of kubelets whose names and addresses belong to their Node.
+#
+# kube-controller-manager approves none of them (docs/protocol/certificate-signing-requests.md#built-in-signers).
+#
+# Rules kept here:
+# * The requester is the node: its username is the common name, and it is in the group system:nodes. Its Node exists.
+# * The issuance checks decide about the names (`certifiednames`). When the DNS may change their finding, the names are resolved
+#   and the checks run again.
+# * A held request gets the condition NeedsApproval, because the cause may go away: the Node may report its addresses later, and a
+#   name server may answer then. It is planned again when its Node changes, and every HELD_FOR.
+
+NODE_KIND = "nodes"
+SERVING_REASON = f"{AUTOMATIC}ApprovedServing"
+
+
+@dataclass(frozen=True, slots=True)
+class ServingApprover:
+    """Approves serving certificates of kubelets."""
+
+    checks: tuple[IssuanceCheck, ...] = ()
+    name: str = "kubelet-serving-approver"
+    _held: dict[str, set[str]] = field(default_factory=dict, repr=False, compare=False)
+    """Names of held requests by the name of their node."""
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*watched(self.checks), NODE_KIND)))
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        name = obj["metadata"]["name"]
+        if plural == NODE_KIND:
+            return [("", held) for held in self._held.pop(name, ())]
+        if plural != REQUESTS:
+            return ()
+        if not deleted and _waits_for_evidence(obj):
+            return (("", name),)
+        self._forget(obj)
+        return ()
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        issuance = undecided(key, views, now, _waits_for_evidence)
+        if issuance is None:
+            return ()
+        node_name = issuance.request.common_name.removeprefix(NODE_PREFIX)
+        objection = _form_objection(issuance)
+        if objection is not None:
+            return held_or_denied(issuance.csr, objection, now)
+        node = views[NODE_KIND].get(node_name)
+        if node is None or node["metadata"].get("deletionTimestamp"):
+            return self._object(
+                issuance,
+                node_name,
+                Objection("NodeMissing", f'there is no Node "{node_name}"; it is checked again when it registers'),
+            )
+        return self._decide(issuance, views, node_name)
+
+    def _decide(self, issuance: Issuance, views: Views, node_name: str) -> Sequence[Action]:
+        finding = find(self.checks, issuance, views)
+        if isinstance(finding, Objection):
+            if not finding.unresolved:
+                return self._object(issuance, node_name, finding)
+
+            def then(found: Addresses) -> Sequence[Action]:
+                return self._decide(replace(issuance, resolved=found), views, node_name)
+
+            return (Resolve(finding.unresolved, issuance.username, then),)
+        if finding is not None:
+            return prepared(finding, issuance.now)
+        grounds = f'every name and address belongs to Node "{node_name}" alone'
+        return (approval(issuance.csr, SERVING_REASON, grounds, unobjected(self.checks, issuance)),)
+
+    def _object(self, issuance: Issuance, node_name: str, objection: Objection) -> Sequence[Action]:
+        """Hold the request until its Node changes, or deny it."""
+        if not objection.denies:
+            self._held.setdefault(node_name, set()).add(issuance.csr["metadata"]["name"])
+        return held_or_denied(issuance.csr, objection, issuance.now)
+
+    def _forget(self, csr: Obj) -> None:
+        """Drop a request that was decided or deleted from the held ones."""
+        node_name = str((csr.get("spec") or {}).get("username", "")).removeprefix(NODE_PREFIX)
+        held = self._held.get(node_name)
+        if held is not None:
+            held.discard(csr["metadata"]["name"])
+            if not held:
+                del self._held[node_name]
+
+
+def _waits_for_evidence(csr: Obj) -> bool:
+    return (csr.get("spec") or {}).get("signerName") == KUBELET_SERVING and is_undecided(csr)
+
+
+def _form_objection(issuance: Issuance) -> Objection | None:
+    """Return an objection to the request as it stands, without a look at the Node."""
+    request, spec = issuance.request, issuance.csr["spec"]
+    refusals = SIGNERS[KUBELET_SERVING].refusals(request, spec.get("usages") or ())
+    if refusals:
+        return Objection("NotAServingRequest", "; ".join(refusals), denies=True)
+    if NODES not in (spec.get("groups") or ()) or not issuance.username.startswith(NODE_PREFIX):
+        return Objection(
+            "RequesterIsNoNode",
+            f'"{issuance.username}" is no node: only a node has its own serving certificate approved without a person',
+        )
+    if issuance.username != request.common_name:
+        return Objection(
+            "RequesterIsAnotherNode",
+            f'"{issuance.username}" asks for a certificate of "{request.common_name}"; a node may ask for its own only',
+            denies=True,
+        )
+    return None
+
+
+# k3s-supervisor-approver: approves certificates that the supervisor requested for a machine which joins by k3s's way.
+#
+# Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-of-k3s-agents.md):
+# * Only requests of the supervisor's signers are looked at, and only those that the supervisor itself made. The names in the
+#   machine's own request were replaced before (`mooring.pki.x509.supervisorsigners`).
+# * The server token and the agent token are permission to join, as in k3s. A node needs `selfnodeclient`, as for any renewal, and
+#   every other requester `nodeclient`, as for kubeadm's way: a token whose machines wait for a person waits here, too.
+# * The issuance checks come last, as everywhere. They decide about the names of a serving certificate (`certifiednames`).
+# * `would_approve` judges a request before the first node password of its name is stored: a request that is held or denied stores
+#   no password, which would keep the name from the machine that may have it. A serving certificate without a password is not
+#   approved here later, as it would claim no name (`name-ownership`): the agent that asks again stores its password.
+
+SUPERVISOR_REASON = f"{AUTOMATIC}ApprovedSupervisor"
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorApprover:
+    """Approves requests that the supervisor made."""
+
+    checks: tuple[IssuanceCheck, ...] = ()
+    name: str = "k3s-supervisor-approver"
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        return watched(self.checks)
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        if plural != REQUESTS or deleted or not _waits_for_supervisor(obj):
+            return ()
+        return (("", obj["metadata"]["name"]),)
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        issuance = undecided(key, views, now, _waits_for_supervisor)
+        if issuance is None:
+            return ()
+        spec = issuance.csr["spec"]
+        if SIGNERS[issuance.signer_name].refusals(issuance.request, spec.get("usages") or ()):
+            return ()
+        if _has_cluster_token(issuance.csr):
+            return self._approve(issuance, views, "the machine has the token of the cluster")
+        subresource = _subresource(issuance.username)
+
+        def then(allowed: bool) -> Sequence[Action]:
+            if allowed:
+                return self._approve(issuance, views, f"a SubjectAccessReview grants the requester {subresource}")
+            return (
+                *marked_as_not_granted(issuance, subresource),
+                Retry(),
+            )
+
+        return (CheckAccess(access_review(spec, subresource), then),)
+
+    def _approve(self, issuance: Issuance, views: Views, grounds: str) -> Sequence[Action]:
+        finding = find(self.checks, issuance, views)
+        if isinstance(finding, Objection):
+            return held_or_denied(issuance.csr, finding, issuance.now)
+        if finding is not None:
+            return prepared(finding, issuance.now)
+        return (approval(issuance.csr, SUPERVISOR_REASON, grounds, unobjected(self.checks, issuance)),)
+
+
+def would_approve(csr: Obj, checks: Sequence[IssuanceCheck], views: Views, now: datetime, authorize: Authorize) -> bool:
+    """Return true when a request would be approved by itself once it proves a node password, as far as `checks` decide.
+
+    An objection that the address of a DNS name may remove does not count. Raises RequestError.
+    """
+    issuance = Issuance(csr=csr, request=parsed_request(csr), now=now, automatic=True, precedes_password=True)
+    finding = find(checks, issuance, views)
+    if isinstance(finding, Objection) and not finding.unresolved:
+        return False
+    if _has_cluster_token(csr):
+        return True
+    spec = csr["spec"]
+    extra = {name: tuple(values) for name, values in issuance.extra.items()}
+    user = UserInfo(issuance.username, spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
+    subresource = _subresource(user.username)
+    return authorize(
+        Attributes(user=user, verb="create", group=GROUP, version="*", resource=REQUESTS, subresource=subresource)
+    ).allowed
+
+
+def _subresource(username: str) -> str:
+    """Return the subresource that a requester must be allowed to create."""
+    return SELF_NODE_CLIENT if username.startswith(NODE_PREFIX) else NODE_CLIENT
+
+
+def _has_cluster_token(csr: Obj) -> bool:
+    return not {SERVERS, AGENTS}.isdisjoint(_token_groups(csr))
+
+
+def _token_groups(csr: Obj) -> Sequence[str]:
+    """Return the groups of a requester with the server token or the agent token; none of every other requester.
+
+    A client certificate may name the same groups.
+    """
+    spec = csr["spec"]
+    groups: Sequence[str] = spec.get("groups") or ()
+    return groups if credential_in(spec.get("extra") or {}) == AUTHENTICATOR else ()
+
+
+def _waits_for_supervisor(csr: Obj) -> bool:
+    """Return true for an undecided request that the supervisor made. Cheap: it runs on every event."""
+    spec = csr.get("spec") or {}
+    return (
+        spec.get("signerName") in SUPERVISOR_SIGNERS
+        and bool(credential_in(spec.get("extra") or {}))
+        and is_undecided(csr)
+    )

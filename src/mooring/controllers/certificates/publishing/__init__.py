@@ -1,1 +1,0 @@
-"""Publishers of the CAs that verify the API server."""

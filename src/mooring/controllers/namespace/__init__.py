@@ -1,1 +1,0 @@
-"""Namespace deletion, and the check for active namespaces that other controllers import from `phase`."""
