@@ -11,12 +11,10 @@ Rules kept here:
 * Before authentication only the input of authentication is parsed, and of the query only a short one.
 * Between reading the credentials and the decision of the authorizers there is no `await` (law 2), unless a verdict is deferred;
   the authorizers then decide on the views after it. Views that are too old are renewed first, or the answer is 503.
-* A body is received only from a client that may send it, and before a seat is taken, so that slow senders delay no other client.
-  A request that waited, for its record, its body or a seat, goes through steps 3 to 5 again on the newest views
+* A request that waited, for its record, its body or a seat, goes through steps 3 to 5 again on the newest views
   (`mooring.server.authentication.standing`), and credential and right once more when it writes.
 * The client learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of the server says `InternalError` and the
   Audit-Id, under which the operator finds the rest (law 11).
-* Handlers know which user sent a request, and not by which credential (`mooring.authn.requestheader`).
 * Failed authentications are limited for each source. Beyond the budget each failure is answered late and with 429. A valid
   credential is never delayed, whatever else its source sends; only passwords, which are expensive to check, are not checked for
   such a source.
@@ -168,6 +166,7 @@ class Pipeline:
         reason = ""
         panic = False
         try:
+            # Inside the try: a path that is not UTF-8 is an error of the client, which is answered and recorded.
             context.info = _info_before_authentication(request)
             response = await self._answer(context)
         except ApiError as refused:
@@ -189,8 +188,10 @@ class Pipeline:
             log.exception("%s: unexpected error", context.audit_id)
             panic = True
             reason = InternalServerError.reason
+            # The client learns the Audit-Id and nothing else, under which the operator finds the rest (law 11).
             message = f"an internal error occurred; the operator finds it under Audit-Id {context.audit_id}"
             response = error_response(InternalServerError(message), request)
+        # A browser would send the passwords and tickets that it keeps, for requests of any page, after a challenge.
         is_challenged = response.status == 401 and not request.header(b"sec-fetch-site")
         offered = self._challenges if is_challenged else ()
         response.headers = reply_headers(
@@ -200,6 +201,7 @@ class Pipeline:
         if response.stream is None:
             self._finish(context, response.status, reason, started)
             await self._audit.finished(context, response, reason, self._registry.long_work, panic=panic)
+            # The answer waits until its record is in the file, or could not be written.
             if self._audit.blocks:
                 await self._audit.stored()
         else:
@@ -208,11 +210,15 @@ class Pipeline:
 
     async def _answer(self, context: RequestContext) -> Response:
         request = context.request
+        # The supervisor API of k3s has authenticators of its own, so its requests leave before a credential is judged.
         if self._supervisor is not None and (route := self._supervisor.find(request.path)) is not None:
             return await self._answer_supervised(context, self._supervisor, route)
         credentials = _credentials(request, self._schemes)
+        # Read before the credential is judged: a change of the views during the judgement then causes another one.
         revision = self._registry.cache.revision
         outcome = await self._authenticate(context, credentials, self._authenticators)
+        # The views may lack a token that another process created a moment ago. A ticket of Kerberos is good for one use
+        # and is not judged twice.
         if outcome.user is None and credentials.other is None and await self._refresh_views():
             outcome = await self._authenticate(context, credentials, self._authenticators)
         context.outcome = outcome
@@ -220,29 +226,40 @@ class Pipeline:
             raise await self._refuse(context, outcome, UnauthorizedError())
         context.user = outcome.user
         context.standing = standing = self._standing(context, credentials, self._authenticators, revision)
+        # Views beyond their maximum age must not judge (docs/adr/0079). Health checks are answered, because they say
+        # what is wrong.
         if self._registry.cache.is_late and not request.path.startswith(HEALTH_PATHS):
             await standing.judge_again()
+        # A long query takes milliseconds to parse, so only that of an authenticated client is parsed.
         info = context.info = parse_request(request.method, request.path, request.query)
+        # Handlers know which user sent a request, and not by which credential (`mooring.authn.requestheader`).
         kept = self._stripping.left(request.headers)
         if len(kept) < len(request.headers):
             request.headers = kept
         context.warnings += (*credentials.warnings, *outcome.warnings)
         context.annotations.update(outcome.annotations)
         self._metrics.attempt(outcome.authenticator).inc()
+        # Before impersonation and authorization: a request that they refuse has a RequestReceived record, too.
         if self._audit.on_arrival:
             self._audit.received(context)
+        # The authorizers must judge the impersonated user, so impersonation comes first.
         self._impersonate(context)
         attributes = self._attributes(context)
         self._authorize_or_raise(context, attributes)
         if self._audit.blocks:
             await self._audit.confirm(context)
+            # The record may wait for the disk. The credential may have been revoked meanwhile.
             await self._judge_again(context, standing, attributes)
-        if await request.load(_body_limit(context.user)):  # before a seat is taken, so that a slow sender occupies none
+        # A body is received only from a client that may send it. It is received before a seat is taken, so that a slow
+        # sender delays no other client.
+        if await request.load(_body_limit(context.user)):
+            # The sender decides how long the body takes. The credential may have been revoked meanwhile.
             await self._judge_again(context, standing, attributes)
             if self._audit.keeps_bodies:
                 context.body = await request.body()
         if info.path in HEALTH_PATHS or _is_exempt(context.user, info):
             return await self._run(context, standing, attributes)
+        # Anonymous requests have the lowest share: they start only while no request of a user waits.
         if context.user.username == ANONYMOUS:
             waited = await self.flow.enter_anonymous()
             try:
@@ -257,11 +274,13 @@ class Pipeline:
             await self.flow.enter(name)
         try:
             if waited:
+                # The request waited in a queue. The credential may have been revoked meanwhile.
                 await self._judge_again(context, standing, attributes)
             response = await self._run(context, standing, attributes)
         finally:
             self.flow.leave()
-        response.at_once = self.flow.shared  # not after the work for other users
+        # While several users are active, the reply must not wait for the work of the other users.
+        response.at_once = self.flow.shared
         return response
 
     async def _judge_again(self, context: RequestContext, standing: Standing, attributes: Attributes) -> None:
@@ -283,30 +302,36 @@ class Pipeline:
         The groups come from the credential, which is judged again after each wait.
         """
         request = context.request
-        context.info = parse_request(request.method, route.path, {})  # the client's spelling becomes no label
+        # The path of the route and not of the client: its spelling must not become a label of a metric.
+        context.info = parse_request(request.method, route.path, {})
         context.routed = context.supervised = True
         standing: Standing | None = None
         if route.access is Access.PUBLIC:
             context.annotations["authorization.k8s.io/decision"] = "allow"
             context.annotations["authorization.k8s.io/reason"] = "supervisor: public level"
         else:
+            # Before the method is checked: a client without the groups of the route does not learn its methods.
             standing = await self._admit(context, supervisor, route)
         if self._audit.on_arrival:
             self._audit.received(context)
         if self._audit.blocks:
             await self._audit.confirm(context)
             if standing is not None:
+                # The record may wait for the disk. The credential may have been revoked meanwhile.
                 await standing.judge_again()
         if route.methods is not None and request.method not in route.methods:
             raise MethodNotAllowedError()
         if standing is None:
+            # A public route needs no credential, so nothing can be judged again after the wait.
             await self.flow.enter_anonymous()
             try:
                 return await route.serve(context)
             finally:
                 self.flow.leave_anonymous()
         if await request.load(route.max_body):
+            # The sender decides how long the body takes. The credential may have been revoked meanwhile.
             await standing.judge_again()
+        # Screened before a place is taken: a request that is refused anyway must not occupy one.
         if route.screen is not None:
             route.screen(context)
         places = supervisor.in_flight.place(request.method) if route.access is Access.AGENT else nullcontext()
@@ -314,6 +339,7 @@ class Pipeline:
         try:
             with places:
                 async with asyncio.timeout(SUPERVISED_SECONDS):
+                    # The request may have waited for its seat. The credential may have been revoked meanwhile.
                     await standing.judge_again()
                     return await route.serve(context)
         except TimeoutError as error:
@@ -325,19 +351,20 @@ class Pipeline:
         """Authenticate a request to the supervisor API, and return the standing of its credential.
 
         Raises UnauthorizedError, ForbiddenError, TooManyRequestsError.
-
-        A token that a person chose can be guessed, and opens the keys of the cluster. So no password of a source beyond its budget
-        of failures is judged.
         """
         request = context.request
         credentials = _credentials(request, supervisor.schemes)
+        # A token that a person chose can be guessed, and opens the keys of the cluster: no password of a source beyond
+        # its budget of failures is judged.
         if credentials.basic is not None and self._guesses.exhausted(
             request.connection.network, self._clock.monotonic()
         ):
             raise await self._refuse(context, _TOO_MANY_GUESSES, TooManyRequestsError())
+        # Read before the credential is judged: a change of the views during the judgement then causes another one.
         revision = self._registry.cache.revision
         authenticators = supervisor.authenticators_of(route)
         outcome = await self._authenticate(context, credentials, authenticators)
+        # The views may lack a token or a certificate that another process issued a moment ago.
         is_refused = outcome.user is None or (route.needs_machine and outcome.refusals)
         if is_refused and await self._refresh_views():
             outcome = await self._authenticate(context, credentials, authenticators)
@@ -361,6 +388,7 @@ class Pipeline:
         context.standing = standing = self._standing(
             context, credentials, authenticators, revision, SUPERVISOR_UNAUTHORIZED
         )
+        # Views beyond their maximum age must not judge (docs/adr/0079).
         if self._registry.cache.is_late:
             await standing.judge_again()
         return standing

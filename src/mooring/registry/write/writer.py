@@ -5,15 +5,13 @@ Rules kept here (docs/protocol/objects.md, docs/protocol/patches.md):
   process' cache has the write, and so reads its own write, also through another request to this process.
 * A resourceVersion that is not the stored one is 409. Without one the write is repeated on the newest state, a bounded number of
   times; so is a patch.
-* A write that changes nothing is not stored: the revision stays, and no event is sent. It is stored when the stored value is stale,
-  which means that another key than the one in force has encrypted it.
+* A write that changes nothing is not stored: the revision stays, and no event is sent.
 * Server-side apply creates or merges. `mooring.registry.write.serversideapply` computes the managedFields of every write.
 * generateName is tried eight times; after that 409 with a hint to try again.
 * dryRun goes through everything but the store.
-* Values that no two objects may share are claimed before the write (`mooring.registry.write.claims`). A taken value that the
-  request contains is 422; a taken value that admission chose is chosen again.
-* `mooring.registry.write.deletion` decides whether finalizers or a grace period hold an object. The update that removes the last of
-  them deletes it. `mooring.registry.write.deletion` says which deletions are recorded first.
+* Values that no two objects may share are claimed before the write (`mooring.registry.write.claims`).
+* `mooring.registry.write.deletion` decides whether finalizers or a grace period hold an object, and which deletions
+  are recorded first.
 * An object that cannot be read is deleted by a method of its own, at the revision at which it could not be read.
 * A write of a client is judged again at the commit (`mooring.registry.write.commit`), or before its answer when it stores nothing:
   its credential, its right, and the further rights that admission asked for.
@@ -196,7 +194,8 @@ class RegistryWriter:
 
     async def create(self, kind: Kind, namespace: str, obj: Obj, change: Change, options: WriteOptions) -> Stored:
         """Create an object. Raises AlreadyExistsError, InvalidError, and what admission raises."""
-        await self._reader.fresh()  # admission reads namespaces and roles, which must not be older than this request
+        # Admission reads namespaces and roles, which must not be older than this request.
+        await self._reader.fresh()
         generated = not (obj.get("metadata") or {}).get("name")
         error: AlreadyExistsError | None = None
         for _ in range(GENERATE_TRIES if generated else 1):
@@ -219,6 +218,7 @@ class RegistryWriter:
         """Create an object, choosing again what admission chose and another server took. `applied`: managedFields of an apply, None
         for another create."""
         taken: ClaimedError | None = None
+        # Each try decodes its own copy, because admission and the hooks of the kind change the object in place.
         given = msgspec.json.encode(obj)
         for _ in range(CLAIM_TRIES):
             try:
@@ -226,9 +226,11 @@ class RegistryWriter:
             except ClaimedError as failure:
                 taken = failure
             name = (obj.get("metadata") or {}).get("name", "")
+            # The name is judged before the claimed value: creating an existing object is 409, whatever it claims.
             present = await self._reader.current(kind, namespace, name)
             if present is not None:
                 raise commit.already_exists(kind, present)
+            # A value that the request contains is its error, 422. A value that admission chose is chosen again.
             if taken.claim.key in claimed(kind, obj):
                 break
         assert taken is not None  # the loop ran and did not return
@@ -260,13 +262,16 @@ class RegistryWriter:
 
         obj, managed = await self._long_work.run(size, user, prepare)
         name = obj["metadata"].get("name", "")
+        # Admission runs on the event loop, because plugins read views: no other thread may run them.
         admitted = self._admit_write("CREATE", kind, (namespace, name), obj, None, change, dry_run)
 
         def validate_and_encode() -> bytes:
+            # Validation follows admission, so that a value which admission chose is validated like one of the client.
             found = validate_meta(obj, kind) + kind.validate(obj) + kind.validate_create(obj)
             if found:
                 raise InvalidError.of(storage_kind.resource.group, resource.kind, name, found)
-            complete(obj, storage_kind.resource.schema)  # fields that hooks and admission added
+            # A second time, for the fields that hooks and admission added.
+            complete(obj, storage_kind.resource.schema)
             change.warnings.extend(kind.warnings(obj, None))
             if managed:
                 obj["metadata"]["managedFields"] = managed
@@ -274,20 +279,27 @@ class RegistryWriter:
 
         value = await self._long_work.run(size, user, validate_and_encode)
         key = kind.key(namespace, name)
+        # A dry run is judged like a write, up to the store. It claims nothing, because it would have to give it back.
         if dry_run:
             present = self._cache.kinds[resource.plural].get(key)
             if present is not None:
                 raise commit.already_exists(kind, present)
             await self._confirm(kind, change, admitted)
             return Stored.of(storage_kind, namespace, name, 0, value, is_whole=True)
+        # All waiting for fresh views comes before the claims: a write that is refused here has no claims to give back.
         await commit.prepare(kind, change, self._reader.fresh)
+        # Values that no two objects may share are claimed before the write. The store lets one server create the claim.
         taken = await self._claims.take(kind, obj, None, change)
         try:
+            # Claiming waited for the store. From this check to the call of the store there is no `await`, so a revoked
+            # credential cannot commit.
             commit.check(change, admitted)
             with self._cache.expecting(key, value):
                 write = self._storage.create(key, value, ttl=storage_kind.life_seconds)
                 entry = await self._commit(write, "create", kind, (namespace, name), change, value)
         except ApiError:
+            # Only a write that is known to have failed gives its claims back. After an unknown outcome they stay, so
+            # that no value is granted twice.
             await self._claims.give_back(taken, obj)
             raise
         except KeyExistsError as failure:
@@ -320,9 +332,11 @@ class RegistryWriter:
         `may_create` allow that."""
         commit.check_place(kind, obj, namespace, name)
         uid = obj["metadata"].get("uid", "")
+        # Each try decodes its own copy, because admission and the hooks of the kind change the object in place.
         given = msgspec.json.encode(obj)
         for _ in range(WRITE_TRIES):
             old = await self._reader.current(kind, namespace, name)
+            # Checked for a missing object too: a client that states a uid must not create another object.
             deletion.check_uid(kind, name, uid, old)
             if old is None:
                 if not kind.allow_create_on_update or subresource:
@@ -333,6 +347,7 @@ class RegistryWriter:
                     fresh = {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
                     return await self._create(kind, namespace, fresh, change, options), True
                 except AlreadyExistsError:
+                    # Another writer created the object first. The next round updates it.
                     continue
             stored = await self._replace(kind, old, partial(_decode, given), len(given), change, subresource, options)
             if stored is not None:
@@ -391,8 +406,10 @@ class RegistryWriter:
         uid, version = config["metadata"].get("uid", ""), config["metadata"].get("resourceVersion", "")
         for _ in range(PATCH_TRIES):
             old = await self._reader.current(kind, namespace, name)
+            # Checked for a missing object too: a client that states a uid must not create another object.
             deletion.check_uid(kind, name, uid, old)
             live, whole = (old.obj, size + len(old.raw)) if old is not None else ({}, size)
+            # Merged again in each round: conflicts between managers depend on the newest state.
             new, entries = await self._long_work.run(
                 whole, change.user.username, partial(serversideapply.merge, kind, live, config, author, options.force)
             )
@@ -404,6 +421,7 @@ class RegistryWriter:
                 continue
             if subresource:
                 raise commit.not_found(kind, name)
+            # A configuration with a resourceVersion is about an existing object, so it must not create one.
             if version:
                 raise commit.stale(kind, name)
             commit.check_place(kind, new, namespace, name)
@@ -412,6 +430,7 @@ class RegistryWriter:
             try:
                 return await self._create(kind, namespace, new, change, options, entries), True
             except AlreadyExistsError:
+                # Another writer created the object first. The next round merges into it.
                 continue
         raise commit.stale(kind, name)
 
@@ -444,9 +463,13 @@ class RegistryWriter:
                 new["metadata"].pop("resourceVersion", None)
             elif version != str(old.revision):
                 raise commit.stale(kind, name)
+            # An update here would lose fields that another server stored and this server does not know.
             commit.check_known(kind, old)
+            # Read before hooks and admission choose values: later the two kinds cannot be told apart.
             requested = claimed(kind, new)
-            before = deep_copy(old.obj)  # hooks may move parts of it into `new`, which admission may change
+            # A copy, because hooks may move parts of it into `new`, which admission may change. `old` is in the cache.
+            before = deep_copy(old.obj)
+            # Hooks and admission never see managedFields: `set_managed_fields` computes them from the result.
             sent = new["metadata"].pop("managedFields", None)
             kept = before["metadata"].pop("managedFields", None)
             new["kind"], new["apiVersion"] = kind.storage_kind.resource.kind, kind.storage_kind.resource.api_version
@@ -458,6 +481,7 @@ class RegistryWriter:
 
         new, before, requested, sent, kept = await self._long_work.run(size, user, prepare)
         place = (before["metadata"].get("namespace", ""), name)
+        # Admission runs on the event loop, because plugins read views: no other thread may run them.
         admitted = self._admit_write("UPDATE", kind, place, new, before, change, dry_run, subresource)
         gone = False
 
@@ -472,11 +496,13 @@ class RegistryWriter:
             complete(new, kind.storage_kind.resource.schema)
             if policy is None:
                 change.warnings.extend(kind.warnings(new, before))
+            # The update that removes the last finalizer deletes the object. Admission may have changed finalizers.
             gone = deletion.is_finished(kind, new)
             if entries or sent or kept:
                 serversideapply.set_managed_fields(
                     new, old.obj, sent, entries, serversideapply.author(kind, change, options, subresource)
                 )
+            # Both sides need the same revision: an update that changes nothing must be equal to the stored object.
             new["metadata"]["resourceVersion"] = str(old.revision)
             if new == old.obj and not gone:
                 return None
@@ -484,26 +510,36 @@ class RegistryWriter:
 
         value = await self._long_work.run(size, user, validate_and_encode)
         if value is None:
+            # A write that changes nothing is not stored, so watches get no event. It is stored when another key than
+            # the current one has encrypted the value.
             if dry_run or not await self._is_stale(old.key):
+                # The answer contains the stored object, so the credential and the right are judged as at a commit.
                 await self._confirm(kind, change, admitted)
                 return old
             value = encoded(old.kind.resource, new)
         if dry_run:
             await self._confirm(kind, change, admitted)
             return Stored.of(old.kind, namespace, name, old.revision, value, is_whole=True)
+        # All waiting for fresh views comes before the claims: a write that is refused here has no claims to give back.
         await commit.prepare(kind, change, self._reader.fresh)
         if gone:
+            # Checked before the deletion is recorded, too: a revoked credential must not leave a record of a deletion.
             commit.check(change, admitted)
             deletion.check_foreign_content(kind, name, self._cache.foreign)
+        # The record is written before the object is deleted: a server that is killed in between leaves the record of an
+        # object that still exists.
         if gone and not await self._record_deletion(kind, old, change):
             return None
         try:
             taken = await self._claims.take(kind, new, old.obj, change) if not gone else []
         except ClaimedError as failure:
+            # A value that the request contains is its error, 422. A value that admission chose is chosen again.
             if failure.claim.key in requested:
                 raise commit.invalid_value(kind, name, failure.claim.error) from None
             return None
         try:
+            # Claiming and recording waited for the store. From this check to the call of the store there is no `await`,
+            # so a revoked credential cannot commit.
             commit.check(change, admitted)
             at = (namespace, name)
             if gone:
@@ -514,14 +550,18 @@ class RegistryWriter:
                     update = self._storage.update(old.key, value, expected=old.revision, ttl=old.kind.life_seconds)
                     revision = (await self._commit(update, "update", kind, at, change, value, subresource)).revision
         except ApiError:
+            # Only a write that is known to have failed gives its claims back. After an unknown outcome they stay, so
+            # that no value is granted twice.
             await self._claims.give_back(taken, new)
             raise
         except RevisionMismatchError:
             await self._claims.give_back(taken, new)
             return None
+        # Values that the object gave up are released once the new state is stored: the write could have failed.
         await self._claims.settle(kind, old.obj, new if not gone else None)
         if gone:
             await self._delete_companions(kind, old, change)
+        # The caller reads its own write, also through another request to this process.
         return await self._wait_for_cache(kind, namespace, name, revision, value)
 
     # -- delete --------------------------------------------------------------------------------------------------
@@ -546,6 +586,7 @@ class RegistryWriter:
         new = deletion.mark_deleted(kind, old.obj, options.propagation, change.now, options.grace_period_seconds)
         gone = not deletion.is_held(kind, new)
         if not gone and new == old.obj:
+            # Nothing is stored, but the answer contains the object: credential and right are judged as at a commit.
             await self._confirm(kind, change, admitted)
             return Deleted(old, False)
         value = encoded(old.kind.resource, new)
@@ -557,20 +598,26 @@ class RegistryWriter:
             if gone:
                 return Deleted(last, True)
             return Deleted(Stored.of(old.kind, old.namespace, old.name, old.revision, value, is_whole=True), False)
+        # All waiting for fresh views comes before the deletion is recorded, so that a refused request leaves no record.
         await commit.prepare(kind, change, self._reader.fresh)
         if gone:
-            commit.check(change, admitted)  # before the deletion is recorded, too
+            # Checked before the deletion is recorded, too: a revoked credential must not leave a record of a deletion.
+            commit.check(change, admitted)
             deletion.check_foreign_content(kind, old.name, self._cache.foreign)
         is_marked_now = not old.obj["metadata"].get("deletionTimestamp")
+        # A held object is recorded when it is marked, and not again by each further DELETE.
         if (gone or is_marked_now) and not await self._record_deletion(kind, old, change):
             return None
+        # Recording waited for the store. From this check to the call of the store there is no `await`.
         commit.check(change, admitted)
         try:
             if gone:
                 delete = self._storage.delete(old.key, expected=old.revision)
                 revision = await self._commit(delete, "delete", kind, (old.namespace, old.name), change)
+                # Released after the deletion only: another object could get the value while this one still exists.
                 await self._claims.settle(kind, old.obj, None)
                 await self._cache.reach(revision)
+                # Companions last: while the object exists, they belong to it.
                 await self._delete_companions(kind, old, change)
                 return Deleted(last.at(revision), True)
             with self._cache.expecting(old.key, value):
