@@ -166,6 +166,7 @@ def _judge_both(
 ) -> Chain:
     """Run `chain`, and after a rejection another chain with the second bearer token (rule 7)."""
     outcome = yield from chain
+    # The second token has no effect once the first credential was accepted, or its rejection is final (rule 7).
     if outcome.user is not None or any(refusal.ends_chain for refusal in outcome.refusals):
         return outcome
     rest = replace(credentials, peer=(), bearer=credentials.second, basic=None, second=None, other=None, refused="")
@@ -184,23 +185,28 @@ def _judge_first(
     waiting: list[tuple[int, Authenticator, Deferred]] = []
     remote_allowed = True
     for authenticator in authenticators:
+        # Fallbacks run last: a request with a bad credential must not continue as anonymous (rule 4).
         if authenticator.judges == NOTHING:
             continue
         first = authenticator.authenticate(credentials, views, now, audiences)
         if isinstance(first, NotMine):  # the most frequent verdict
             verdicts.append((authenticator.name, first))
             continue
+        # Not settled yet: no service receives a credential that an authenticator accepts without waiting (rule 2).
         if isinstance(first, Deferred):
             waiting.append((len(verdicts), authenticator, first))
             verdicts.append((authenticator.name, _UNASKED))
             continue
+        # Checked here for all authenticators, so that none of them can leave it out.
         verdict = _check_acceptance(first, audiences)
         verdicts.append((authenticator.name, verdict))
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, verdicts)
+        # Other rejections let the chain continue: a good token rescues an unverifiable certificate (rule 1).
         if isinstance(verdict, Rejected) and verdict.ends_chain:
             return _reject(credentials, authenticators, verdicts, views, now, audiences)
         if isinstance(verdict, Rejected) and authenticator.judges == SECRET and not verdict.form_only:
+            # A token that a local authenticator recognised and rejected is never sent to another service (rule 2).
             remote_allowed = False
     for place, authenticator, deferred in waiting if remote_allowed else ():
         then: FirstVerdict = deferred
@@ -209,10 +215,12 @@ def _judge_first(
                 deferred = then
                 found = yield Pending(authenticator.name, deferred)
                 then = found.verdict or authenticator.authenticate(credentials, views, found.now, audiences)
+        # An authenticator that still defers must not keep the request waiting: the number of deferrals is bounded.
         verdict = Rejected(UNDECIDED) if isinstance(then, Deferred) else _check_acceptance(then, audiences)
         verdicts[place] = (authenticator.name, verdict)
         if isinstance(verdict, Accepted):
             return _accepted(authenticator, verdict, verdicts)
+        # The issuer of this credential has rejected it, so it is not sent to other services (rule 2).
         if isinstance(verdict, Rejected) and deferred.recognised:
             break
     return _reject(credentials, authenticators, verdicts, views, now, audiences)
@@ -297,6 +305,7 @@ def _reject(
     if credentials.refused:
         verdicts.append((WEBSOCKET, Rejected(credentials.refused)))
     refusals = _refusals(verdicts)
+    # No authenticator recognised the credential. Without a rejection the request would be anonymous (rule 3).
     if not refusals and credentials.bearer is not None:
         refusals = (RejectedBy(BEARER, _last_reason(verdicts, judges, SECRET) or UNKNOWN_TOKEN),)
     if not refusals and credentials.basic is not None:
@@ -306,9 +315,11 @@ def _reject(
         refusals = (RejectedBy(credentials.other.scheme, reason),)
     if refusals:
         reason = refusals[-1].reason
+        # An authenticator that knew the CA of the same certificate explains more than one that did not (rule 8).
         if reason == UNKNOWN_CA:
             reason = _last_reason(verdicts, judges, CONNECTION) or reason
         return Outcome(None, refusals=refusals, verdicts=tuple(verdicts), rejected_reason=reason)
+    # Reached only without a rejection: a client with a bad credential does not become anonymous (rule 4).
     for authenticator in authenticators:
         if authenticator.judges != NOTHING:
             continue

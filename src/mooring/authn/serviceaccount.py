@@ -186,6 +186,7 @@ def _read_bound_claims(claims: Claims) -> tuple[_Token, datetime]:
         if private.get(kind) is None:
             continue
         name, uid = _read_reference(private, kind)
+        # The Node of a token that is bound to a Pod is information: its deletion does not revoke the token (rule 5).
         if kind != "node" or private.get("pod") is None:
             live.append(Live(plural, "" if kind == "node" else namespace, name, uid))
         if kind != "secret":
@@ -302,9 +303,8 @@ class LegacyServiceAccountAuthenticator:
         secret = Live("secrets", token.namespace, token.secret, uid)
         account = Live("serviceaccounts", token.namespace, token.account, token.uid)
         refused = problem(views, secret, now, NO_GRACE)
-        same = shown.matches(
-            _stored_token(kept or _NO_SECRET)
-        )  # whatever else is wrong: what a refusal costs tells nothing
+        # Compared whatever else is wrong: the time that a refusal takes must not tell a client what is wrong.
+        same = shown.matches(_stored_token(kept or _NO_SECRET))
         if refused is None and not same:
             refused = Rejected(REPLACED, f"{secret} holds another token now")
         refused = refused or problem(views, account, now, NO_GRACE)
@@ -344,8 +344,7 @@ def _stored_token(secret: Obj) -> bytes:
 # 5. The token carries `iss sub aud exp iat nbf jti` and the `kubernetes.io` claim. The answer carries the token, its end, and
 #    name, namespace and uid of the account.
 # 6. The token that every Pod gets (bound to it, for the API alone, for exactly 3607 seconds) lives a year, so that a program
-#    which reads its file once goes on working. `warnafter` and the answer still say 3607 seconds. The longest life that the
-#    server allows bounds it, too.
+#    which reads its file once continues to work. `warnafter` and the answer still say 3607 seconds.
 
 API_GROUP = "authentication.k8s.io"
 
@@ -399,8 +398,10 @@ def issue(
         warnings = (f"requested expiration of {seconds} seconds shortened to {issuance.max_seconds} seconds",)
         seconds = issuance.max_seconds
     audiences = list(spec.get("audiences") or issuance.audiences)
+    # The token of every Pod lives longer, so that a program which reads its file once continues to work (rule 6).
     automatic = seconds == AUTOMATIC_SECONDS and "pod" in bound and set(audiences) <= set(issuance.audiences)
     extended = automatic and issuance.extend
+    # The longest life that the server allows bounds the extended life, too.
     life = min(EXTENDED_SECONDS, issuance.max_seconds or EXTENDED_SECONDS) if extended else seconds
     claims = bound_claims(
         issuer=signer.issuer,
@@ -415,6 +416,7 @@ def issue(
         node=bound.get("node"),
     )
     if extended:
+        # A use after this moment is marked in the audit record: the program does not read its file again.
         claims["kubernetes.io"][WARN_AFTER] = claims["iat"] + seconds
     response: Obj = {
         "kind": "TokenRequest",

@@ -420,21 +420,26 @@ class OidcAuthenticator:
         now: datetime,
         raw: bytes,
     ) -> FirstVerdict:
+        # First the checks that need no key: `none` and HMAC are rejected before a key is used.
         expires = check(header, claims, issuer.config.expected, now)
         if issuer.published is None:
             return Rejected(NOT_READY, f"issuer {issuer.config.url}: {issuer.problem}")
         try:
             published = issuer.known(now)
-            if published is None:  # the provider was down for long, or this machine slept
+            # The provider was down for long, or this machine slept.
+            if published is None:
                 raise TokenRefusedError("unknown-key", "what it published last is too old to be believed")
             published.keys.verify(text, header)
         except TokenRefusedError:
+            # The issuer may have published the key a moment ago, so the keys are fetched, at a limited rate: anyone can
+            # send tokens with unknown keys.
             if not issuer.may_fetch(now):
                 raise
             return Deferred(
                 exchange=partial(_refetch_keys, issuer, issuer.published),
                 key=issuer.config.url.encode(),
                 deadline=REFRESH_SECONDS,
+                # The token names this issuer, so it is not sent to other services.
                 recognised=True,
                 basis=_NO_KEY,
             )
@@ -447,6 +452,7 @@ class OidcAuthenticator:
 
         def found(verdict: Verdict, then: datetime) -> None:
             if isinstance(verdict, Accepted):
+                # A distributed group may be withdrawn at any time, so this verdict is remembered for seconds only.
                 self._remember(raw, verdict.user, issuer, then, min(expires, then + DISTRIBUTED_TTL))
 
         return Deferred(
@@ -459,7 +465,8 @@ class OidcAuthenticator:
         )
 
     def _remember(self, raw: bytes, user: UserInfo, issuer: JwtIssuer, now: datetime, until: datetime) -> None:
-        if self._issuers.get(issuer.config.url) is issuer:  # else the configuration changed while somebody was asked
+        # The configuration may have changed while the service was asked: a former issuer must not be remembered.
+        if self._issuers.get(issuer.config.url) is issuer:
             self._verified.put(raw, _Known(user, issuer, issuer.changes), now, until)
 
 

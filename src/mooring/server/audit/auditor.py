@@ -14,11 +14,10 @@ Rules kept here:
 * Large bodies are parsed in the thread for long work, in the time of their caller. The reply waits for that, and the record is
   written when the server stops meanwhile.
 * Each write of the server itself (controllers, first boot, background work) leaves one record, with the part of the server as user
-  agent and no source address. The policy decides on it as on a request of system:apiserver. Without a policy the renewals of Leases
-  are left out: one every few seconds would displace the records of clients.
+  agent and no source address. The policy decides on it as on a request of system:apiserver. Without a policy the
+  renewals of Leases are left out.
 * With mode `blocking-strict` a request begins with a record, without a policy too, and is refused when that is not stored. Health
   checks are answered, because they say what is wrong.
-* Records of refused and of anonymous requests are marked for `AuditLog`, so that they do not displace others.
 """
 
 from __future__ import annotations
@@ -172,6 +171,7 @@ class Auditor:
             if bodies is _UNREAD:
                 bodies = await _bodies(context, response, decision, long_work)
         finally:
+            # Also when the server stops while the bodies are parsed: the request has had its effect.
             self._record(context, decision, stage, response.status, reason, bodies)
 
     def written(self, write: ServerWrite) -> None:
@@ -198,6 +198,7 @@ class Auditor:
             code, status = status_of(write.failure)
             reason = status["reason"]
         level, annotations = decision.level, {}
+        # Whatever the policy says: bodies of these kinds hold secrets (law 9).
         if level > Level.METADATA and (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS:
             level, annotations = Level.METADATA, {OMITTED: _SECRETS_OMITTED}
         event = audit_event(
@@ -222,6 +223,7 @@ class Auditor:
     def _decide_server(self, write: ServerWrite, info: RequestInfo) -> AuditDecision:
         if self._policy is not None:
             return self._policy.decide(write.change.user, info)
+        # Leases are renewed every few seconds. These records would displace those of clients.
         is_renewal = write.verb == "update" and (info.group, info.resource) == _LEASES
         return NOTHING if is_renewal else METADATA
 
@@ -245,6 +247,7 @@ class Auditor:
         level = decision.level
         annotations = context.annotations
         plain = level is Level.METADATA  # the common case, without bodies
+        # Whatever the policy says: bodies of these kinds hold secrets (law 9).
         if not plain and _holds_secrets(context):
             level, plain = Level.METADATA, True
             annotations = {**annotations, OMITTED: _SECRETS_OMITTED}
@@ -254,6 +257,7 @@ class Auditor:
             audit_id=context.audit_id,
             uri=request.uri,
             verb=info.verb,
+            # The policy and the record are about the authenticated user. The impersonated one has a field of its own.
             user=context.impersonator or (context.user if context.user.username else None),
             impersonated=context.user if context.impersonator is not None else None,
             constraint=context.constraint,
@@ -274,6 +278,7 @@ class Auditor:
             stage=stage,
         )
         event.update(bodies.kept)
+        # Marked for `AuditLog`, so that refused and anonymous requests do not displace the records of others.
         anonymous = (context.impersonator or context.user).username in _ANONYMOUS
         self._log.record(event, refused=anonymous or status in _REFUSAL_CODES, anonymous=anonymous)
 

@@ -3,8 +3,7 @@
 Rules kept here:
 * A failure outside the server is a rejection by the one authenticator that deferred, with a reason for the operator. It is never an
   error of the request and never an acceptance.
-* Each piece of work has a deadline. Requests with the same key share one piece of work (single flight); when the request that
-  started it is cancelled, the others still receive its verdict.
+* Each piece of work has a deadline. Requests with the same key share one piece of work (single flight).
 * Long computations run in a few threads with a short queue. Beyond the queue the verdict is `too-busy`, so a storm of passwords
   does not block the event loop.
 * HTTP requests go to the targets that the configuration names, under the trust that it names, without redirects. No more of a
@@ -106,6 +105,7 @@ class SecondStage:
 
     async def _verdict_of(self, pending: Pending) -> Verdict | None:
         deferred, name = pending.deferred, pending.authenticator
+        # Requests with the same key share one piece of work: a storm of one token causes one request to a service.
         flight = None if deferred.key is None else self._flights.get((name, deferred.key))
         if flight is None:
             running, most = (self._computing, MAX_COMPUTING) if deferred.compute else (self._remote, MAX_REMOTE)
@@ -114,12 +114,14 @@ class SecondStage:
             flight = asyncio.create_task(self._find_out(name, deferred), name=f"authenticate-{name}")
             self._tasks.add(flight)
             flight.add_done_callback(self._tasks.discard)
-            self._count(deferred, 1)  # now, not when the task begins: a thousand may come in one turn of the event loop
+            # Counted now and not when the task begins: a thousand may arrive in one turn of the event loop.
+            self._count(deferred, 1)
             flight.add_done_callback(lambda _: self._count(deferred, -1))
             if deferred.key is not None:
                 place = (name, deferred.key)
                 self._flights[place] = flight
                 flight.add_done_callback(lambda _: self._flights.pop(place, None))
+        # When the request that started the work is cancelled, the others still receive its verdict.
         return await asyncio.shield(flight)
 
     def _count(self, deferred: Deferred, change: int) -> None:
@@ -156,7 +158,8 @@ class SecondStage:
 
     async def _compute(self, name: str, compute: Callable[[], Verdict | None]) -> Verdict | None:
         threads = self._threads.get(name)
-        if threads is None:  # threads of its own, so that one authenticator that hangs delays no other
+        # Each authenticator has its own threads, so that one that hangs delays no other.
+        if threads is None:
             threads = self._threads[name] = ThreadPoolExecutor(
                 max(1, THREADS // self._workers), thread_name_prefix=f"authenticate-{name}"
             )

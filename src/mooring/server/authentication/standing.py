@@ -134,7 +134,8 @@ class Standing:
 
         `network`: source of the request. `unauthorized`: the message of a refusal.
         """
-        credentials.dry_run = True  # its use was noted when it was judged first
+        # The use of the token was noted when it was judged first. A second judgement must not note another one.
+        credentials.dry_run = True
         self._gate = gate
         self._credentials = credentials
         self._authenticators = authenticators
@@ -167,6 +168,7 @@ class Standing:
             self._settle(found, now)
         elif not self._is_settled(found, now):
             raise CredentialEndedError(Outcome(None, rejected_reason=UNDECIDED), self._unauthorized)
+        # The right is judged after the credential: a revoked credential is 401, not 403.
         if self._right is not None:
             self._right()
 
@@ -200,6 +202,7 @@ class Standing:
         await self.prepare()
         if not await self._gate.registry.reader.fresh():
             raise ServiceUnavailableError(BEHIND, Details(retry_after=1))
+        # Nothing may be awaited after this line: the effect must follow the verdict.
         self.check()
 
     async def _renew_views(self) -> None:
@@ -209,8 +212,11 @@ class Standing:
 
     async def _renew(self, now: datetime) -> None:
         """Judge the credential. Waits for a service outside only when its verdict is neither remembered nor recent."""
+        # Read before the judgement: a change of the views during it then causes another one.
         revision = self._gate.registry.cache.revision
         found = self._judge_at_once(now)
+        # A credential for one use cannot be judged twice. A recent verdict is kept, so that no service is asked again
+        # for a request that does not wait.
         if isinstance(found, Pending) and (found.deferred.key is None or _NOTHING <= now - self._since < RENEWED_AFTER):
             return
         if isinstance(found, Pending) or found.user is None:
@@ -226,6 +232,7 @@ class Standing:
         found = judge_at_once(
             self._credentials, self._authenticators, gate.registry.views, now, gate.audiences, accepter
         )
+        # The verdict from outside follows from keys or a configuration that changed since, so it is not kept.
         if isinstance(found, Pending) and found.deferred.basis != self._accepted.basis:
             return Outcome(None, rejected_reason=OTHER_BASIS)
         return found

@@ -198,7 +198,9 @@ async def service_account_token(context: RequestContext, issuing: TokenRequests)
     tokenrequest.default(request)
     if errors := tokenrequest.validate(request):
         raise InvalidError.of("authentication.k8s.io", "TokenRequest", "", errors)
-    await context.confirm()  # no `await` from here on: admission, binding and signature see the same views
+    # No `await` from here on: admission, binding and signature see the same views.
+    await context.confirm()
+    # Judged again on the fresh views, which may have ends that wait to be settled.
     refuse_unsettled(issuing.registry.views)
     issuing.registry.writer.admit(
         AdmissionRequest(

@@ -235,6 +235,7 @@ class Resources:
         decoded = await self._registry.long_work.run(
             len(body), context.user.username, partial(_decode_patch, media, body)
         )
+        # `apply` runs again after a concurrent write. The warnings of the former run must not be repeated.
         before = tuple(context.warnings)
 
         def invalid_result(patch: Any, reason: str) -> InvalidError:
@@ -244,6 +245,7 @@ class Resources:
             return InvalidError.of("", "", "", [invalid("patch", value, reason)])
 
         def apply(current: Obj) -> Obj:
+            # Raised here and not earlier: a missing object is 404, whatever the patch.
             if isinstance(decoded, BadRequestError):
                 raise decoded
             patch, duplicates = decoded

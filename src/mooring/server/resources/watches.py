@@ -260,11 +260,13 @@ class Watches:
                     writer.end()
                 raise
 
+        # Reserved before the first `await`: otherwise watches that start together would all pass the check.
         release = self._reserve(caller_of(username), options)
         try:
             watch = await self._registry.reader.watch(kind, namespace, options, deliver)
         except BaseException as error:
             release()
+            # kube-apiserver reports an expired start as an event of the watch (docs/protocol/watch.md).
             if isinstance(error, ExpiredError):
                 return reply(_single_frame(_error_frame(error, answer)))
             raise
@@ -273,6 +275,7 @@ class Watches:
             watch.close()
             release()
 
+        # A client may leave before the stream begins. The watch must not stay subscribed then.
         request.closing = close
 
         async def stream(out: ResponseWriter) -> None:
@@ -280,15 +283,18 @@ class Watches:
             writer = out
             self._running.add(out)
             try:
+                # The server may have begun to stop while this request waited for the state.
                 if not self._draining:
                     try:
                         await _replay(out, watch, initial)
                     except ExpiredError as error:
                         out.write(_error_frame(error, answer))
                         return
+                # Live events go to the client only after the replay, so that they arrive in order of revision.
                 sink = out.write
                 if broken or self._draining:
                     return
+                # Watches that began together must not expire together: all clients would start again at one moment.
                 spread = int.from_bytes(self._entropy(2)) % MIN_WATCH_SECONDS
                 lifetime = float(options.timeout_seconds or MIN_WATCH_SECONDS + spread)
                 bookmark = (lambda: out.write(encode(watch.bookmark()))) if options.allow_bookmarks else None

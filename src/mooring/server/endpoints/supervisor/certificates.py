@@ -163,12 +163,14 @@ async def _issued_chain(context: RequestContext, issuing: NodeCertificates) -> b
     request_pem, parsed = _certificate_request(context.request.method, await context.request.body())
     node = _Node.of(context.request, context.user) if signer in NODE_SIGNERS else None
     registry = issuing.registry
+    # A revocation or a deletion that another server has acknowledged must be seen before a certificate is issued.
     if not registry.cache.ready or not await registry.reader.fresh():
         raise ServiceUnavailableError("runtime core not ready")
     refuse_unsettled(registry.views)
     attested: dict[str, tuple[str, ...]] = {CREDENTIAL: (context.outcome.authenticator,)}
     if node is not None:
         attested |= _stated(node, signer)
+        # The name of the request follows from its password, too: it is computed without one first, and again below.
         unproven = _wanted(context.user, signer, request_pem, parsed, attested)
         attested |= await _verified_password(context, issuing, node, unproven)
     else:
@@ -182,7 +184,9 @@ async def _issued_chain(context: RequestContext, issuing: NodeCertificates) -> b
         raise ServiceUnavailableError(
             f"the certificate request {wanted.name} was not decided within {WAIT_SECONDS:.0f} s; ask again"
         ) from None
-    await context.confirm()  # the request waited for its decision, or met one of before
+    # The request waited for its decision, or met an earlier one. The credential may have been revoked meanwhile.
+    await context.confirm()
+    # Ends may have become unsettled while the request waited.
     refuse_unsettled(registry.views)
     leaf = bundles.first_certificate(found)
     context.annotations[ISSUED_CREDENTIAL_ID] = f"X509SHA256={leaf.fingerprint}"
@@ -268,6 +272,7 @@ async def _verified_password(
 
     `unproven`: the request without a password. Raises UnauthorizedError, and what the password raises.
     """
+    # The certificate of a deleted Node must not renew itself: its machine joins again with a token.
     present = issuing.registry.views["nodes"].get(node.name) if node.is_own else None
     if node.is_own and (present is None or is_terminating(present)):
         context.rejected_reason = "the Node of this certificate does not exist"
@@ -286,6 +291,7 @@ async def _verified_password(
     uid = await issuing.passwords.verified(
         node.name, node.password, context.user.username, context.request.connection.network, context.standing, may_store
     )
+    # The password is proven now, so the proven request takes the place of the one without a password.
     waiting = issuing.registry.views["certificatesigningrequests"].get(unproven.name) if uid else None
     if waiting is not None and is_undecided(waiting):
         await _delete(issuing.registry, waiting, context)

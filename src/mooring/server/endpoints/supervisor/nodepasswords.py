@@ -2,11 +2,9 @@
 
 Rules kept here (docs/protocol/k3s.md#node-passwords, docs/adr/0052-certificates-of-k3s-agents.md):
 * The first password of a name is stored, if the user may have the name (`password_objection`), its token lets a machine join under
-  it (`join_refusal`), and the request would be approved by itself: a request that is held or denied would keep the name from the
-  machine that may have it. Such a request goes on without a password. Of two first uses at once one is stored, and the other is
-  compared with it.
-* Every later password is compared with the Secret, in a thread: scrypt takes a tenth of a second and 32 MiB. So many run, and so
-  many wait for one source. The second certificate of a kubelet needs none: what was proven a moment ago counts once more
+  it (`join_refusal`), and the request would be approved by itself.
+* Every later password is compared with the Secret, in a thread: scrypt takes a tenth of a second and 32 MiB. The
+  number that runs, and the number that waits for one source, are limited. A recent proof is accepted once more
   (`mooring.trust.k3s.recentproofs`).
 * A password that cannot be stored or compared refuses the request. With `--k3s-node-password-fail-open` a request whose password
   cannot be stored goes on, as in k3s: the password is tried again every five seconds, and an Event tells the result. Its
@@ -167,11 +165,14 @@ class NodePasswords:
         secret = self._stored(node)
         if secret is None:
             views = self._registry.views
+            # A record that cannot be read may be another machine's, so this is not a first use.
             unread = views["secrets"].problem(secret_name(node), NAMESPACE)
             if unread or any(views[plural].problem(node) for plural in (IDENTITIES, "nodes")):
                 raise UnreadableNameError(f"what is recorded about node {node} cannot be read now; ask again later")
             if refusal := join_refusal(username, node, views):
                 raise ForbiddenError(refusal)
+            # A request that is held or denied would keep the name from the machine that may have it, so it continues
+            # without a password.
             if not may_store():
                 return ""
             if refusal := password_objection(node, username, views) if username else "":
@@ -183,6 +184,7 @@ class NodePasswords:
                     _SECRETS, NAMESPACE, new_secret(node, hashed), change, WriteOptions()
                 )
             except AlreadyExistsError:
+                # Of two first uses at the same time one is stored. The other is compared with it, once the view has it.
                 await self._registry.reader.fresh()
                 secret = self._stored(node)
             except ForbiddenError as error:  # admission, and not the password
@@ -194,6 +196,7 @@ class NodePasswords:
         if secret is None:
             raise ServiceUnavailableError(f"the password of node {node} was deleted this moment")
         uid = str(secret["metadata"]["uid"])
+        # scrypt takes a tenth of a second. The second certificate of a kubelet reuses the proof of a moment ago.
         if self._proofs.take(uid, password, self._clock.monotonic()):
             return uid
         try:
@@ -204,6 +207,7 @@ class NodePasswords:
                 f"the Secret {NAMESPACE}/{name} holds no password that can be verified ({error}); delete it, and the next "
                 "password is stored"
             ) from None
+        # Refused before the computation, which is what guesses would use up.
         if self._is_guessing(node, source):
             raise TooManyRequestsError(_GUESSES)
         if not await self._compare(node, source, partial(hashed.matches, password)):
