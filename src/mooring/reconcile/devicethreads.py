@@ -4,7 +4,6 @@ Rules kept here:
 * The event loop, and the threads that it shares with other work, never wait for a device.
 * A device that does not answer delays its own keys only: after a deadline the key is planned again. Its thread stays occupied, and
   at most `THREADS` are, because a module of a device may answer one call at a time and queue the others.
-* Threads are daemons: a device that hangs does not keep the process from ending.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ class DeviceThreads:
 
         def settle(result: T | None, error: BaseException | None) -> None:
             if done.done():
-                return  # after the deadline
+                # The call returned after the deadline: the key was planned again.
+                return
             if error is None:
                 done.set_result(result)  # type: ignore[arg-type]  # T is what `work` returned
             else:
@@ -52,15 +52,18 @@ class DeviceThreads:
             except Exception as raised:
                 error = raised
             finally:
+                # Released by the thread and not by its caller: a call that hangs occupies it after the deadline, too.
                 self._free.release()
             try:
                 loop.call_soon_threadsafe(settle, result, error)
             except RuntimeError:
-                return  # the loop is closed: the process is ending
+                # The loop is closed: the process exits.
+                return
 
         async with self._waiting:
             if not self._free.acquire(blocking=False):
                 raise MooringError("the device does not answer: all threads wait for it")
+            # A daemon, so that a device that hangs does not keep the process from exiting.
             threading.Thread(target=call, name="device", daemon=True).start()
             try:
                 async with asyncio.timeout(DEADLINE):

@@ -89,6 +89,8 @@ class LeaderElector:
         """Wait for the Lease and run `work` while holding it, until cancelled. Work that returns is started again."""
         try:
             while True:
+                # Taken before the request: the Lease may be stored long before the answer arrives, and others measure
+                # from then.
                 requested = self._clock.monotonic()
                 if await self._acquire_or_renew(self._election.renew_seconds):
                     self.leading, self._renewed = True, requested
@@ -98,6 +100,7 @@ class LeaderElector:
                 await self._until_next_look()
         finally:
             if self.leading:
+                # Before the release: from then on another process may hold the Lease, and this one must not write.
                 self.leading = False
                 await self._release()
 
@@ -114,6 +117,7 @@ class LeaderElector:
         running = asyncio.ensure_future(work())
         try:
             while await self._time_passes(self._election.retry_seconds, running):
+                # The 10 seconds are counted from before the request, so they bound a request that hangs, too.
                 requested = self._clock.monotonic()
                 seconds = self._renewed + self._election.renew_seconds - requested
                 attempt = asyncio.ensure_future(self._acquire_or_renew(seconds))
@@ -126,6 +130,7 @@ class LeaderElector:
                     attempt.cancel()
                 if running.done():
                     return
+                # Another process holds the Lease and writes already: this one does not wait for the deadline.
                 if self._observed[0] not in ("", self._identity):
                     log.warning(
                         "%s holds the controllers' Lease now; stopping the controllers of this process",
@@ -137,6 +142,7 @@ class LeaderElector:
                     return
         finally:
             running.cancel()
+            # Awaited, so that the work has stopped before the Lease is released.
             (outcome,) = await asyncio.gather(running, return_exceptions=True)
             if isinstance(outcome, Exception) and str(outcome) != self._stopped_because:
                 fault = None if isinstance(outcome, MooringError) else outcome
@@ -189,6 +195,7 @@ class LeaderElector:
         spec = lease.get("spec") or {}
         holder = spec.get("holderIdentity", "")
         state = (holder, spec.get("renewTime", ""))
+        # Measured on the clock of this process: clocks of two machines are never compared.
         if state != self._observed:
             self._observed, self._observed_at = state, self._clock.monotonic()
         if holder not in ("", self._identity) and not self._holder_is_gone(holder):
@@ -196,6 +203,7 @@ class LeaderElector:
             if self._clock.monotonic() - self._observed_at < duration:
                 self._report_holder(holder)
                 return False
+        # A compare-and-swap: of two processes that see an expired Lease one gets a conflict.
         await self._api.update("leases", self._lease_object(lease))
         self._observed = ("", "")
         self._waiting_for = ""

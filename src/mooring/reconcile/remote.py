@@ -196,17 +196,22 @@ class RemoteApi:
             async with aclosing(changes):
                 async for change in changes:
                     if isinstance(change, ListResult):
+                        # A second list, after 410, is reported as its differences, with deleted objects, so that no
+                        # change is missed.
                         for obj, deleted in view.replace(change.items):
                             report(plural, obj, deleted)
+                        # `follow` returns once every view holds its first list: a plan on an empty view would be wrong.
                         if not first.done():
                             first.set_result(None)
                     elif change.type == DELETED:
+                        # The view is updated before the controllers get the event: a plan must see the state after it.
                         view.drop(change.object)
                         report(plural, change.object, True)
                     else:
                         view.put(change.object)
                         report(plural, change.object, False)
-        except Exception as error:  # also a fault: a kind that is no longer followed must not go unnoticed
+        except Exception as error:
+            # Also for a fault of this program: a kind that is no longer followed must not go unnoticed.
             self._interrupted[plural] = str(error)
             if first.done():
                 log.error("%s%s is not followed any more: %s", plural, scope, error)

@@ -9,8 +9,7 @@ Rules kept here (docs/protocol/lists.md, docs/protocol/watch.md):
   comes from memory only if the kind has not changed since.
 * A continue token continues the same snapshot. Once that is compacted, the 410 carries a token that continues inconsistently.
 * remainingItemCount is returned only for lists without selectors.
-* Between reading the state for a watch and subscribing there is no await, so that no event is missed or sent twice. The state is
-  delivered in slices afterwards, while changes wait.
+* The state that a watch begins with is delivered in slices, while changes wait.
 * A selector filters a long list in slices and gives way to other tasks between them, over the state of one moment.
 * An object that cannot be read is 500, and so is a list that would contain it: a list without it would seem to be whole.
 * When the cache does not catch up in time, the store itself is read: slower, and never stale.
@@ -249,11 +248,12 @@ class RegistryReader:
                 raise resource_version_too_large(await self._storage.revision(), self._cache.revision)
         else:
             await self._wait_for(version)
-        # No await from here on.
+        # No `await` from here to the subscription, so that no event is missed or sent twice.
         cache = self._cache_of(kind)
         since = self._cache.revision
         replay = bool(options.send_initial_events) if version else options.send_initial_events is not False
         if replay:
+            # Refused before the subscription: a state without the object would seem to be complete.
             if not readable_only:
                 self._check_all_readable(selection)
             found = [cache.get(selection.key)] if selection.key else cache.within(selection.namespace)

@@ -154,8 +154,10 @@ def plan(
         return Planned(None, before)
     status = dict(before)
     if disk.old is not None and disk.new is not None:
+        # Before any step: a server that has another new CA than the status names must not change its files.
         if problem := _foreign(before, disk):
             return Planned(None, {**status, "message": problem})
+        # With a key in other hands neither CA may vouch for the other, so this does not wait for a phase or a machine.
         if disk.is_bridged and spec.get("compromised"):
             return Planned(RolloverStep.UNBRIDGE, {**status, "message": RolloverStep.UNBRIDGE.value})
         status |= {"oldCA": disk.old.status(), "newCA": disk.new.status()}
@@ -169,9 +171,12 @@ def plan(
     is_back = wanted == ABORTED and disk.phase != RETIRED
     status = _reached(status, ABORTING if is_back else "" if disk.phase == CLEANING else disk.phase, now)
     if disk.phase == PREPARED and wanted != ABORTED and reached != PREPARED:
-        step = None  # the status names the new CA before anything is published, so that servers agree on one
+        # The status names the new CA before anything is published, so that all servers agree on one.
+        step = None
+    # Judged before `spec.force`, which is about machines that are behind and not about clients that do not know the CA.
     if step in JUDGED and obstacles:
         return Planned(None, {**status, "message": "; ".join(obstacles)})
+    # These steps would lock out the machines that are behind.
     if step in (RolloverStep.RETIRE, RolloverStep.WITHDRAW) and behind and spec.get("force") != wanted:
         return Planned(None, {**status, "message": f"waiting for {_counted(behind)}"})
     told = (step.value,) if step else (*obstacles, _waiting(disk.phase, behind or ()))

@@ -53,6 +53,7 @@ class NodeRecovery:
     def objection(self, issuance: Issuance, views: Views) -> Objection | None:
         """Return the reason for which the rule does not approve a request of a recovering node; None when it does."""
         name = issuance.username.removeprefix(RECOVERING_NODE_PREFIX)
+        # A recovering node has proved the key of one name. A request for another name is denied and not held.
         if issuance.request.common_name != NODE_PREFIX + name or name == issuance.username:
             return Objection(
                 "RecoveryOfAnotherNode", f'"{issuance.username}" may only request its own name', denies=True
@@ -69,6 +70,8 @@ class NodeRecovery:
             return Objection("ExpiredTooLongAgo", _waiting(age, f"the rule ends after {gap(self.max_age)}"))
         identity = views[nodeidentity.PLURAL].get(name)
         own = f"sha256:{issuance.request.key_fingerprint}"
+        # The claim of the name precedes the approval and may have replaced the old key, so the key of the request is
+        # accepted, too.
         if identity is None or not any(one.get("publicKey") in (key, own) for one in nodeidentity.keys_of(identity)):
             return Objection("KeyNotOfNode", _waiting(age, f'the NodeIdentity "{name}" does not list its key {key}'))
         if _is_revoked(key, name, identity, views):
@@ -76,6 +79,7 @@ class NodeRecovery:
         node = views[NODE_KIND].get(name)
         if node is None or was_deleted(identity, node):
             return Objection("NodeMissing", _waiting(age, f'the Node "{name}" was deleted, or never registered'))
+        # A machine that was off may get another address of its network, so networks and not addresses are compared.
         known = spec_of(identity).get("sourceAddress", "")
         source = source_address_of(issuance.csr)
         if _network(known) is None or _network(known) != _network(source):

@@ -241,6 +241,7 @@ class Watch:
                     self._deliver(transition)
                     if not place % SLICE_ITEMS:
                         await pause()
+                # No `await` between an empty queue and the line that ends the waiting: no change is lost in between.
                 if not (changes := self._take_waiting()):
                     break
         except BaseException:

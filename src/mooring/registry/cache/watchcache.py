@@ -1,8 +1,7 @@
 """The watch cache: one watch of the store feeds the in-memory state of every kind, its views and its watches.
 
 Rules kept here:
-* A batch of changes is applied whole, then published. The receiver of an event already sees the state after it, and views and
-  watches never disagree.
+* A batch of changes is applied completely, then published.
 * `revision` is the newest revision up to which every change is applied. `reach` is the barrier that makes a cached read as fresh as
   a linearizable one.
 * A broken watch of the store is resumed where it ended. When the store has compacted that revision, the cache lists again and
@@ -118,6 +117,7 @@ class WatchCache:
         while True:
             listing = False
             try:
+                # Resumed after the last applied revision, so that no change is skipped.
                 async for changes in self._storage.watch(ROOT, after=self.revision):
                     self.apply(changes)
                 log.warning("the watch of the store ended; resuming it")
@@ -126,10 +126,12 @@ class WatchCache:
                 listing = True
             except StorageError as error:
                 log.warning("the watch of the store broke: %s", error)
-            except Exception:  # a cache that stopped silently would serve stale objects for ever
+            except Exception:
+                # A cache that stopped silently would serve stale objects for ever.
                 log.exception("the watch cache failed; listing again")
                 listing = True
             self.ready = False
+            # Waiting requests read the store itself: the cache may be behind for long.
             self._release()
             await self._recover(listing)
             self.ready = True
@@ -209,6 +211,7 @@ class WatchCache:
                 try:
                     stored = self.read(change.entry, change.entry.value == expected)
                 except StorageError as error:
+                    # The object cannot be read. The other changes are applied: one such object must not stop the cache.
                     cache.lose(change.key, str(error), change.revision)
                     self._report({change.key: str(error)})
                     self.foreign.add(change.key)
@@ -219,6 +222,7 @@ class WatchCache:
             transition = cache.change(change.key, stored, change.revision)
             if transition is not None:
                 transitions.append((cache, transition))
+        # Published after the complete batch: the receiver of an event sees the state after it, in views and watches.
         self._publish(transitions)
 
     async def _load(self) -> tuple[State, Mapping[str, str], ForeignKeys, int]:
@@ -276,6 +280,7 @@ class WatchCache:
                 cache.relists += 1
             cache.unreadable = lost
         self.revision = revision
+        # The kinds were compared one after another. Receivers get the events of all kinds in order of revision.
         transitions.sort(key=lambda item: item[1].revision)
         self._publish(transitions)
         if unreadable:
@@ -378,7 +383,8 @@ class WatchCache:
         finally:
             timer.cancel()
             ticket.cancel()
-            if self.revision < revision:  # a client may name any revision: one that never comes must not stay
+            # A client may name any revision. A ticket for one that never comes must not stay in the queue.
+            if self.revision < revision:
                 self._waiting = [item for item in self._waiting if item[2] is not ticket]
                 heapq.heapify(self._waiting)
         return self.revision >= revision

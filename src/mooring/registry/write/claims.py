@@ -5,8 +5,8 @@ Rules kept here:
   write that is known to have failed gives its claims back. When the outcome of a write is unknown the claims stay, so that no
   value is granted twice.
 * A value that an object no longer has is given back once that state is stored.
-* A claim whose owner does not have the value, and which is older than any write takes, was left by a server that died. A write that
-  needs it takes it over, by compare-and-swap.
+* A claim whose owner does not have the value, and which is older than any write takes, was left by a server that
+  died. A write that needs it takes it over.
 * A kube-apiserver on the same store claims addresses by the same keys, without the annotation of the owner: the parent decides who
   owns such a claim. It keeps node ports in a bitmap: where the bitmap exists, the bit is part of the claim. A bit without a Service
   that a dead server left is cleared by kube-apiserver (docs/protocol/storage.md#allocations).
@@ -63,6 +63,7 @@ class Claims:
             if claim.key in had:
                 continue
             if not await self._take(kind, claim, self._value(claim, new, change.now), change.now):
+                # A refused write has claimed nothing: its caller has no list of claims that it could give back.
                 await self.give_back(taken, new)
                 raise ClaimedError(claim)
             taken.append(claim)
@@ -78,6 +79,7 @@ class Claims:
             revision = found
         if claim.bit is None or await self._set_bit(claim.bit, True):
             return True
+        # The bit belongs to another Service, or could not be set. The key must not stay without it.
         with suppress(RevisionMismatchError):  # then another server has taken the claim over
             await self._storage.delete(claim.key, expected=revision)
         return False
@@ -94,8 +96,10 @@ class Claims:
         for claim in claims:
             try:
                 entry = await self._storage.get(claim.key)
+                # Another server may have taken the claim over. Its value must stay claimed.
                 if entry is not None and not _owns(owner, decode_record(entry.value)):
                     continue
+                # The bit first: after the key, another server may claim the value, and its bit must not be cleared.
                 if claim.bit is not None:
                     await self._set_bit(claim.bit, False)
                 if entry is not None:
@@ -128,12 +132,14 @@ class Claims:
     async def _take_over(self, kind: Kind, claim: ValueClaim, found: Entry, value: bytes, now: datetime) -> int | None:
         """Take over a claim that its owner does not use, and return its revision. Return None when it is in use, or too young."""
         stored = decode_record(found.value)
+        # The writer of a young claim may still be about to store its object.
         if not _is_old(stored, now):
             return None
         parent = (stored.get("spec") or {}).get("parentRef") or {}
         holder = await self._reader.current(kind, parent.get("namespace", ""), parent.get("name", ""))
         if holder is not None and claim.key in claimed(kind, holder.obj):
             return None
+        # By compare-and-swap: of two servers that take the claim over, one gets it.
         try:
             return (await self._storage.update(claim.key, value, expected=found.revision)).revision
         except RevisionMismatchError:

@@ -636,6 +636,8 @@ class RegistryWriter:
         key = kind.key(namespace, name)
         for _ in range(WRITE_TRIES):
             entry = await self._storage.get(key)
+            # Judged again in each round: an object that can be read by now has finalizers and claims, which this path
+            # ignores.
             if entry is None or self._cache.stored(entry) is not None:
                 raise commit.not_corrupt(kind, name)
             await commit.prepare(kind, change, self._reader.fresh)
@@ -658,6 +660,8 @@ class RegistryWriter:
         row = self._deletion_records.get(kind.resource.plural)
         if row is None:
             return True
+        # The record is read before the object: a record that another writer changes after the deletion then fails this
+        # write.
         present = await self._reader.current(row.kind, old.namespace, old.name)
         current = await self._reader.current(kind, old.namespace, old.name)
         if current is None or current.revision != old.revision:
@@ -676,10 +680,8 @@ class RegistryWriter:
         return True
 
     async def _delete_companions(self, kind: Kind, gone: Stored, change: Change) -> None:
-        """Delete the objects that go with a deleted one. A failure is logged and not reported: the object itself was deleted.
-
-        Deleting the object was the effect that the credential was judged for.
-        """
+        """Delete the objects that go with a deleted one. A failure is logged and not reported: the object was deleted."""
+        # The credential was judged for deleting the object, which is done. Its expiry must not leave companions behind.
         change = replace(change, gate=None, writer=APISERVER)
         for plural in kind.cascade_plurals:
             try:

@@ -4,7 +4,7 @@ Rules kept here:
 * A client certificate is requested, never required, and never verified during the handshake: Kubernetes answers 401 to a
   certificate that does not verify, unless the request carries a valid bearer token (docs/protocol/authentication.md#connections).
   So the verify callback accepts everything and `mooring.authn.x509` verifies the chain afterwards (docs/adr/0003).
-* The names of the client CAs are advertised, so that clients with several certificates select the right one.
+* The names of the client CAs are advertised.
 * The minimum version is TLS 1.2. Its suites have forward secrecy and authenticated encryption unless others are asked for: clients
   in Go have had them since 1.8.
 * Sessions are resumed by stateless tickets (TLS 1.3), which carry the client's leaf and not its intermediates. A client that sent
@@ -89,11 +89,12 @@ def server_context(
     if profile.tls_1_2_suites:
         context.set_cipher_list(":".join(profile.tls_1_2_suites).encode())
     if profile != DEFAULT_PROFILE:
-        context.set_options(SSL.OP_CIPHER_SERVER_PREFERENCE)  # HTTP/2 forbids CBC, which a client could prefer
-    context.set_options(
-        SSL.OP_NO_RENEGOTIATION
-    )  # a client could otherwise cause handshakes without limit on one connection
-    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)  # tickets are stateless; a server-side cache would only grow
+        # HTTP/2 forbids CBC, which a client could prefer.
+        context.set_options(SSL.OP_CIPHER_SERVER_PREFERENCE)
+    # A client could otherwise cause handshakes without limit on one connection.
+    context.set_options(SSL.OP_NO_RENEGOTIATION)
+    # Tickets are stateless. A cache in the server would only grow.
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_mode(SSL_MODE_RELEASE_BUFFERS)
     context.set_session_id(SESSION_ID_CONTEXT)
     try:
@@ -109,8 +110,11 @@ def server_context(
             ) from error
         raise ConfigError("the serving certificate and its key do not belong together; give a matching pair") from error
     roots = frozenset(one.der for one in client_cas if one.issuer == one.subject)
+    # Accepts every chain: `mooring.authn.x509` verifies it later. A failure is 401, unless the request has a valid
+    # token.
     context.set_verify(SSL.VERIFY_PEER, _verify_callback(roots))
     context.set_tlsext_servername_callback(_drop_ticket_before_tls_1_3)  # called without a server name too
+    # Clients with several certificates select the right one by the names of the CAs.
     if announced := tuple(filter(_is_read_by_openssl, client_cas)):
         with memory_file(certificates_pem(announced)) as path:
             context.load_client_ca(path.encode())

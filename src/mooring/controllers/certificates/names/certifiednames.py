@@ -160,13 +160,11 @@ class CertifiedNames:
         reported: frozenset[Name],
         identity: Obj | None,
     ) -> Finding | None:
-        """Return the preparation that records the names in the identity; None when they are recorded until the certificate ends.
-
-        No name is dropped before its certificate ends: another machine, or a Service, would get it then.
-        """
+        """Return the preparation that records the names in the identity; None when they are recorded for long enough."""
         name, requested = issuance.node_name, issuance.request.alternative_names
         if identity is None and issuance.password:
-            return None  # the check of the name creates the identity; the signer records the names
+            # The check of the name creates the identity. The signer records the names.
+            return None
         end = issuance.now + ttl(issuance.csr["spec"].get("expirationSeconds"), self.signing_duration)
         wanted = [
             text
@@ -176,7 +174,8 @@ class CertifiedNames:
         until = {one.get("name", ""): one.get("notAfter", "") for one in known if not one.get("leftAt")}
         added: list[Obj] = []
         if not all(text in until and not has_passed(until[text], end) for text in wanted):
-            is_own = issuance.automatic and _is_itself(issuance, identity)  # what a person gave stays until its end
+            # Names that a person approved are not marked as reported, so they stay until they expire.
+            is_own = issuance.automatic and _is_itself(issuance, identity)
             own = {*map(str, _addresses(reported))} if is_own else ()
             said = {"reportedAt": _made(issuance)}
             added = [
@@ -185,12 +184,14 @@ class CertifiedNames:
         elif identity is None or known == certified_names_of(identity):
             return None
         replaced = {one["name"] for one in added}
+        # No name is dropped before its certificate expires: another machine, or a Service, would get it then.
         kept = [
             one
             for one in known
             if one.get("name") not in replaced and not has_passed(one.get("notAfter"), issuance.now)
         ]
         names = [*kept, *added]
+        # Counted after expired names are dropped, so that a machine which changes names is not refused for old ones.
         if len(names) > MAX_CERTIFIED:
             return Objection(TOO_MANY_CERTIFIED, _too_many_certified(name, len(kept), len(added)))
         if identity is None:

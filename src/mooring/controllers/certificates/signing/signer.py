@@ -78,10 +78,9 @@ from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, SUPERVISOR_SI
 #   that an approver decides within moments is left to the approver.
 # * The profile determines the content of the certificate, the authority checks the result, and the status carries the leaf alone.
 # * The lineage gets an entry before the certificate is published.
-# * The serial number follows from the uid of the request, so that records of the certificate can be written before it is signed.
 # * An expired CA signs nothing; the request waits for a new one.
-# * A device that holds the key signs in a thread, because it may take long. When it fails, the key is planned again. A request
-#   with thousands of names is signed in a thread, too: reading its certificate again takes tens of milliseconds.
+# * A device that holds the key signs in a thread. When it fails, the key is planned again. A request with thousands of
+#   names is signed in a thread, too.
 
 REASON = "SignerValidationFailure"
 MAX_SIGNED_AT_ONCE = 8 << 10
@@ -122,10 +121,12 @@ class CsrSigner:
         authority = None if csr is None else self._authority_of(csr)
         if csr is None or authority is None:
             return ()
+        # After a restore, an end that waits to be settled may be about this machine: nothing is issued meanwhile.
         if ends.refusal(views):
             return (Requeue(now + ends.UNSETTLED_FOR),)
         if now >= authority.not_after:
             return (Retry(f"the CA expired at {rfc3339(authority.not_after)}: nothing can be signed"),)
+        # The checks ran before the approval. They are repeated, because the facts may have changed since.
         judged = self._judge(csr, views, now, automatic=is_automatic(csr))
         if isinstance(judged, Objection):
             return (_mark_failed(csr, judged.message, judged.reason),)
@@ -146,11 +147,13 @@ class CsrSigner:
             authority,
             template,
             now,
+            # It follows from the uid: records are written before the signature, and signing again repeats it.
             request_serial_number(csr["metadata"]["uid"]),
             self.trusts_source_address,
             _settled(unobjected(self.checks, judged)),
             self._wants_fresh_key(judged),
         )
+        # A device may take long, and a certificate with thousands of names takes tens of milliseconds to read.
         takes_long = authority.in_device or len(csr["spec"]["request"]) > MAX_SIGNED_AT_ONCE
         return (InThread(sign),) if takes_long else sign()
 
@@ -248,6 +251,7 @@ def _sign(
     text = base64.b64encode(certificates_pem([certificate])).decode()
     csr = without_condition(csr, WOULD_FAIL)
     entry = issued_entry(csr, certificate, authority, now, trusts_source_address=trusts_source_address)
+    # The lineage gets its entry before the certificate is published: no certificate exists without a record.
     return (RecordLineage(entry, fresh_key), Update(REQUESTS, with_status(csr, certificate=text), "status", still))
 
 

@@ -371,12 +371,14 @@ async def _create(registry: Registry, context: RequestContext, wanted: _Wanted) 
     try:
         await registry.writer.create(_CSRS, "", _object(wanted), _change(context, wanted), WriteOptions())
     except AlreadyExistsError:
-        await registry.reader.fresh()  # the same client asks another server at the same time
+        # The same client requests it from another server at the same time. Its request is used.
+        await registry.reader.fresh()
 
 
 async def _delete(registry: Registry, csr: Obj, context: RequestContext) -> None:
     """Delete a request whose answer is not repeated, so that it can be made again."""
     metadata = csr["metadata"]
+    # With uid and revision: a request that changed meanwhile, for example by an approval, is not deleted.
     options = DeleteOptions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
     try:
         change = Change(context.user, context.received, gate=context.standing, writer="supervisor")
