@@ -201,8 +201,11 @@ def read_credentials(
         names = _read_subprotocols(upgrade[0], headers)
         offered = read_subprotocols(names)
         credentials.refused = offered.refused
+        # A browser sends certificates, passwords and tickets for requests of any page. They would let in a page of
+        # another site that offers any text as a token (rule 7).
         if credentials.bearer is None and len(without_token(names)) < len(names) and _is_of_another_site(headers):
             credentials.peer, credentials.basic, credentials.other = (), None, None
+        # The credential of `Authorization` is judged first (rule 6).
         if credentials.bearer is None and credentials.basic is None and credentials.other is None:
             credentials.bearer = offered.token
         else:

@@ -111,6 +111,7 @@ class ClientCrls:
         for certificate in peer.path:
             if (found := self._revocation(certificate)) is not None:
                 return found
+        # Revocations of the complete path first: they are final, and a missing CRL is only undecided.
         if self._required:
             for certificate in peer.path:
                 if (found := self._gap(certificate, now)) is not None:
@@ -278,11 +279,13 @@ class Peers:
         known = self.known(credentials, now)
         if known.peer is None:
             return known.verdict
+        # The checks run again only once a view that they read, or their state, has changed: no revocation is missed.
         current = revisions(views, self._reads), tuple([state(now) for state in self._states])
         if known.checked_at != current:
             known.rejection = rejection(known.peer, views, now, self._checks)
             undecided = known.rejection is not None and known.rejection.is_undecided
-            known.checked_at = None if undecided else current  # what can be read again has the revision that it had
+            # An object that becomes readable again keeps its revision, so an undecided result is not remembered.
+            known.checked_at = None if undecided else current
         return known.rejection or known.verdict
 
     def peer(self, credentials: Credentials) -> VerifiedPeer | None:
@@ -296,6 +299,7 @@ class Peers:
         known = memo.get(self)
         if isinstance(known, Known) and known.holds(credentials.peer, now):
             return known
+        # A client that opens a connection for each request, as kubectl does, pays for the walk of the chain once.
         known = self._accepted.get(credentials.peer)
         if known is not None and known.holds(credentials.peer, now):
             memo[self] = known
@@ -307,10 +311,12 @@ class Peers:
         try:
             peer = self._trust.verify_read(chain, None if self._at_end else now)
         except PeerCertificateError as error:
+            # Remembered for a second: a large certificate takes 5 ms to read, and anyone can send an expired one.
             of_time = now if error.code in _OF_TIME and not self._at_end else None
             known = memo[self] = Known(credentials.peer, Rejected(error.code, str(error)), of_time=of_time)
             return known
         known = Known(credentials.peer, self._verdict(peer), peer, at_end=self._at_end)
+        # Only verified chains are remembered across connections: rejected ones would displace them.
         self._accepted[credentials.peer] = known
         memo[self] = known
         return known

@@ -77,6 +77,7 @@ class LineageWriter:
 
     async def _write(self) -> None:
         while self._waiting:
+            # Entries that arrive while a record is written share the next one: a burst of signatures costs one write.
             batch, self._waiting = self._waiting[:MAX_ENTRIES], self._waiting[MAX_ENTRIES:]
             failure: Exception | None = None
             refused: Sequence[int] = ()
@@ -85,7 +86,8 @@ class LineageWriter:
             except NoKindError:
                 self._warn()
             except Exception as error:
-                self._head = None  # the outcome may be unknown: read the end of the chain again
+                # The outcome may be unknown, so the end of the chain is read again.
+                self._head = None
                 failure = error
             for place, (_, _, stored) in enumerate(batch):
                 if stored.done():
@@ -101,12 +103,14 @@ class LineageWriter:
         """Append the entries whose claims hold, and return the places of the others."""
         for _ in range(APPEND_TRIES):
             head = self._head or await self._find_head()
+            # Judged again in each round: the record of another writer may have an entry for the same key.
             refused = self._refused(batch, head)
             entries = [entry for place, (entry, _) in enumerate(batch) if place not in refused]
             if not entries:
                 return refused
             record, after = new_record(head, entries, self._key)
             try:
+                # The next number is created and never replaced: of two writers one fails and reads on from there.
                 await self._api.create(PLURAL, record)
             except (AlreadyExistsError, ForbiddenError):
                 found = await self._at(head.sequence + 1)
@@ -132,6 +136,7 @@ class LineageWriter:
         view = self._api.views.get(PLURAL)
         if view is None or not any(fresh_key for _, fresh_key in batch):
             return []
+        # A view without the newest record could lack the certificate of the same key.
         if head is not START and view.get(record_name(head.sequence)) is None:
             raise StorageError("the newest record of the lineage has not arrived here yet")
         refused, taken = list[int](), dict[str, str]()

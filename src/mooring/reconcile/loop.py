@@ -176,6 +176,7 @@ class Reconciler:
                     self._turn.clear()
                     asyncio.get_running_loop().call_soon(self._begin_turn)
                 self._planned += planning
+                # Plans share one thread with the server: a stream of events may use at most a third of the time.
                 if planning > LONG_PLAN:
                     await self._clock.sleep(REST_FACTOR * planning)
             finally:
@@ -229,6 +230,7 @@ class Reconciler:
                 queue.retry(key)
                 return False
             elif isinstance(action, RecordLineage):
+                # A certificate is published only once the lineage has its entry, so the actions after this one wait.
                 try:
                     await self._record(action.entry, action.fresh_key)
                 except KeyCertifiedError:
@@ -236,8 +238,10 @@ class Reconciler:
                     return False
             elif isinstance(action, CheckAccess | Resolve):
                 checks += 1
+                # Each check returns further actions, so a faulty plan could continue without end.
                 if checks > MAX_ACCESS_CHECKS:
                     raise MooringError("the plan checks access or resolves names without end")
+                # Before the other actions: they come after the check in the plan.
                 pending.extendleft(reversed(await self._continue(action)))
             elif isinstance(action, InThread):
                 pending.extendleft(reversed(await self._threads.run(action.work)))
@@ -288,10 +292,12 @@ class Reconciler:
         except AlreadyExistsError:
             return not (isinstance(action, Create) and action.must_be_new)
         except NotFoundError:
-            return True  # the object or its namespace is gone, and the event of that plans the rest
+            # The object or its namespace is gone. The event of that deletion plans the rest.
+            return True
         except NamespaceHeldError:
             raise
         except ConflictError:
+            # The change that broke the precondition of a deletion plans the key again. An update is planned again here.
             return isinstance(action, Delete)
         except ForbiddenError as error:
             if any(cause.reason == "NamespaceTerminating" for cause in error.details.causes):

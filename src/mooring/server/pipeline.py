@@ -290,6 +290,7 @@ class Pipeline:
 
     def _judge_right_again(self, context: RequestContext, attributes: Attributes) -> None:
         """Judge impersonation and right again. Raises ForbiddenError."""
+        # Impersonation starts again from the authenticated user, whose right to impersonate may have been withdrawn.
         if context.impersonator is not None:
             context.user, context.impersonator, context.constraint = context.impersonator, None, ""
             self._impersonate(context)
@@ -444,6 +445,7 @@ class Pipeline:
         service outside may have been asked.
         """
         registry = self._registry
+        # Read before the handler: a read that waited for newer views is judged by them.
         revision = registry.cache.revision
         standing.require(partial(self._judge_right_again, context, attributes))
         try:
@@ -456,6 +458,7 @@ class Pipeline:
         if info.verb in _READS:
             has_waited = registry.cache.revision != revision or registry.cache.is_late
         else:
+            # A service outside may have been asked, or a thread. A write is judged at its commit.
             has_waited = info.resource in _REVIEWS or not info.is_resource
         if has_waited:
             await self._judge_again(context, standing, attributes)
@@ -521,6 +524,7 @@ class Pipeline:
             )
             return _UNDECIDED if outcome.is_undecided else unauthorized
         self._metrics.refused_guesses.inc()
+        # Delayed connections take memory, so beyond this number the 429 is immediate.
         if self._delayed < TARPIT_PLACES:
             self._delayed += 1
             try:

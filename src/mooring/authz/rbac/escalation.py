@@ -149,11 +149,13 @@ def check_role(role: Obj, old: Obj | None, user: UserInfo, rbac: Rbac, views: Vi
         name=name if old is not None else "",  # a create carries no name, as for every authorization
         namespace=namespace,
     )
+    # The verb `escalate` comes first: its holders need not hold the rules that they grant (rule 1).
     if authorize(attributes).allowed:
         return
     reason = _refusal_reason(compile_rules(role.get("rules")), user, namespace, rbac, views)
     if reason:
         raise ForbiddenError.of(API_GROUP, plural, name, reason)
+    # The rules of an aggregated role come from other roles later, so no list of rules bounds what it grants.
     aggregates = "aggregationRule" in role or (old is not None and "aggregationRule" in old)
     if aggregates and _refusal_reason(compile_rules(_FULL), user, "", rbac, views):
         raise ForbiddenError.of(
@@ -172,7 +174,8 @@ def check_binding(
         return
     reference = binding.get("roleRef") or {}
     if reference.get("kind") not in ("Role", "ClusterRole") or not reference.get("name"):
-        return  # validation refuses a binding without a role
+        # Validation refuses a binding without a role.
+        return
     kind, name = binding["kind"], binding["metadata"].get("name", "")
     namespace = binding["metadata"].get("namespace", "") if kind == "RoleBinding" else ""
     attributes = Attributes(
@@ -184,6 +187,7 @@ def check_binding(
         name=reference["name"],
         namespace=namespace,
     )
+    # Before the role is read: with `bind` a user may bind a role that does not exist yet (rule 2).
     if authorize(attributes).allowed:
         return
     role = role_of_binding(reference["kind"], reference["name"], namespace)
@@ -212,6 +216,7 @@ def compact(atoms: Sequence[Obj]) -> list[str]:
 
 def _refusal_reason(wanted: Sequence[CompiledRule], user: UserInfo, namespace: str, rbac: Rbac, views: Views) -> str:
     """Return the reason why the user may not grant these rules, or ""."""
+    # Counted before they are made: lists multiply, and a small role could occupy the event loop.
     if sum(_atom_count(one) for one in wanted) > MAX_ATOMS:
         return f"the rules multiply to more than {MAX_ATOMS} combinations; split the role"
     held, problems = rbac.rules_for(user, namespace, views)

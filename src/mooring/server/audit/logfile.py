@@ -162,7 +162,8 @@ class AuditLog:
             self._flusher.cancel()
             await asyncio.gather(self._flusher, return_exceptions=True)
             self._flusher = None
-        if self._writing is not None:  # a thread cannot be cancelled, and two writers would mix their lines
+        # A thread cannot be cancelled, and two writers would mix their lines.
+        if self._writing is not None:
             await asyncio.wait((self._writing[1],))
             self._settle()
         if self._refused is not None:
@@ -302,9 +303,11 @@ class AuditLog:
         is_done = written == len(lines)
         if not is_done:
             left = lines[written:]
+            # At the front, so that records stay in order.
             self._lines.extendleft(reversed(left))
             self._waiting += sum(map(len, left))
             self._bound()
+        # Counted from the end of the queue, because dropped lines have numbers, too.
         settled = self._appended - len(self._lines)
         while self._waiters and self._waiters[0].number <= settled:
             waiter = self._waiters.popleft()

@@ -4,9 +4,8 @@ Rules kept here:
 * Before each write the path is compared with the open file. When they differ, after a move (logrotate) or a deletion, the path is
   opened again and gets a new file. While that fails, lines go on into the moved file, and wait when the file was deleted. A file
   that was truncated in place (copytruncate) goes on at its new end.
-* The file has mode 0600. Old files have the numbers 1 (newest) to `keep`. A rotation first moves old files up, as far as the first
-  number that is free, so that a rotation which fails and is repeated moves nothing twice and replaces nothing. What is too many or
-  too old is deleted last, when the new file is in use.
+* The file has mode 0600. Old files have the numbers 1 (newest) to `keep`. A rotation first moves old files up, as far
+  as the first number that is free. Files that are too many or too old are deleted last.
 * A rotation that fails leaves the file in use, which grows beyond its size. It is tried again after a part of that size, and so is
   a deletion.
 * Lines that a write did not take are reported to the caller. A part of a line is cut off again, or ended before the next line.
@@ -200,6 +199,7 @@ class RotatedFile:
             self._take(fcntl.LOCK_SH)
             return
         self._open_alone()
+        # The first worker has locked the file alone, so no other server writes it. It decides the name for all workers.
         shared.decide(self._configured_path, int(self.path != self._configured_path))
         if self.is_regular and self._descriptor is not None:
             self._calls.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -295,6 +295,7 @@ class RotatedFile:
         if size != self._end:  # other writers, or the first look
             self._is_torn = size > 0 and not self._ends_a_line(size)
             self._end = size
+        # A torn line of a former write would join the next record.
         self._end_line()
         if is_named and self._end >= self._retry_at and self._holds_turn:
             if self._end > 0 and self._end + bytes_wanted > self._max_bytes:
@@ -360,6 +361,7 @@ class RotatedFile:
         except (OSError, ConfigError) as error:
             self._rotation_failed(f"{self.path} is full and cannot be rotated, so it grows: {_reason(error)}")
         else:
+            # Old files are deleted last, when the new file is in use: a failed rotation deletes nothing.
             self._deletes = True
 
     def _rotation_failed(self, failure: str) -> None:
@@ -372,6 +374,7 @@ class RotatedFile:
     def _move_up(self) -> None:
         """Make number 1 free. What is beyond `keep` then is deleted after the rotation."""
         free = next(number for number in count(1) if not self._exists(self._older(number)))
+        # From the first free number down, so that a rotation which failed and is repeated replaces no file.
         for number in range(free - 1, 0, -1):
             self._calls.rename(self._older(number), self._older(number + 1))
 

@@ -8,7 +8,7 @@ Rules kept here (docs/names-and-membership.md#when-a-machine-leaves):
   machines may create their Nodes again, one that may leave again: the certificate that proved the request is revoked last.
 * A renewal may be signed beside the request, until that certificate is revoked. What it gave is read then, and revoked, too, unless
   the name belongs to another machine by then.
-* A dry run is refused: it could not show what would end, and a part that did not know the parameter would end the membership.
+* A dry run is refused.
 * Nothing is issued, so that it is possible while ends wait to be settled, too.
 * A machine without a Node leaves, too: its NodeIdentity then names a Node that never was, so that the name is free.
 * The server writes, as for every deletion of a Node. A node gets no right to delete Nodes or to revoke.
@@ -63,10 +63,12 @@ class Departures:
 async def leave(context: RequestContext, parts: Departures) -> Response:
     """Answer 200 with what ended. Raises ForbiddenError unless the caller is a machine, ConflictError for a Node that changes."""
     peer = _machine(context)
+    # It could not show what would be deleted, and a part that did not know the parameter would delete it.
     if "dryRun" in context.request.query:
         raise BadRequestError("dryRun: a membership is not left in a dry run; leave the parameter out")
     name, views = peer.common_name.removeprefix(NODE_PREFIX), parts.registry.views
-    await context.confirm()  # no `await` from here to the deletion
+    # No `await` from here to the deletion.
+    await context.confirm()
     identity = views[nodeidentity.PLURAL].get(name)
     uid = node_uid(views[NODES].get(name))
     others, own = _revocations(peer, identity, context.received)
@@ -75,8 +77,11 @@ async def leave(context: RequestContext, parts: Departures) -> Response:
     elif identity is not None:
         await _free_name(context, parts, identity)
     context.ended_itself = True
+    # After the Node: a server that is killed in between leaves a membership that has ended.
     revoked = await _revoke(context, parts, others)
+    # Last, so that a machine whose request was interrupted can repeat it with this certificate.
     revoked |= await _revoke(context, parts, own)
+    # A renewal may have been signed meanwhile. It is revoked, unless the name belongs to another machine by now.
     then = await parts.registry.reader.current(BY_PLURAL[nodeidentity.PLURAL], "", name)
     if then is not None and may_use_name(then.obj, peer.public_key, f"sha256:{peer.fingerprint}"):
         others, own = _revocations(peer, then.obj, context.received)

@@ -249,6 +249,7 @@ class Exchange:
                 part = piece if len(piece) <= BYTES_PER_TURN else memoryview(piece)[start : start + BYTES_PER_TURN]
                 left -= len(part)
                 if left < 0:
+                    # A large reply is sent in several turns of the event loop, so that it delays no other request.
                     left = BYTES_PER_TURN - len(part)
                     transport.flush()
                     if not self._carrier.is_choked:
@@ -264,7 +265,8 @@ class Exchange:
         """Send the head of the reply. Return False when the client is gone."""
         if (self._carrier.is_choked or self.is_lost) and not await self._has_room():
             return False
-        # see the last two rules of this file
+        # Whether a client that waits for `100 Continue` sends its body is not known, and a body that is too long is not
+        # discarded: the client learns from the reply that the connection closes.
         self.is_last = self.is_last or self._expects_continue() or self._carrier.is_leaving or self._has_too_much_left()
         if self.is_last and response.upgrade is None:
             more = (*more, (b"connection", b"close"))
@@ -463,7 +465,8 @@ class Http1Connection(ApplicationProtocol):
         self._target += target
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.phase is HEADERS:  # trailers are discarded: they must not join the headers of a running request
+        # Trailers are discarded: they must not join the headers of a running request.
+        if self.phase is HEADERS:
             self._headers.append((name.lower(), value.strip(OWS)))
 
     def on_headers_complete(self) -> None:
@@ -492,6 +495,7 @@ class Http1Connection(ApplicationProtocol):
         if len(self.exchanges) == 1:
             self._start(exchange)
         else:
+            # A request that waits for another one takes memory, which the client makes the server hold.
             exchange.hold(PIPELINED_REQUEST + sum(len(name) + len(value) for name, value in headers))
             self.regulate()
 
@@ -537,6 +541,7 @@ class Http1Connection(ApplicationProtocol):
         if self.transport.is_closing():
             self.phase = OVER[self.phase]
             return
+        # The rest of the body is still on its way. It is discarded, so that it is not parsed as a request.
         if not exchange.is_whole:
             self.phase = ANSWERED_EARLY[self.phase]
             self._discarded = 0
@@ -550,6 +555,7 @@ class Http1Connection(ApplicationProtocol):
             self.refuse(self._refusal)
         elif self.phase is KEPT:
             self.phase = NOT_SWITCHED[self.phase]
+            # The reply was not a 101, so the bytes behind the request are the next request.
             self.data_received(self._take_after_upgrade())
 
     def _check_idle(self) -> None:
@@ -588,6 +594,7 @@ class Http1Connection(ApplicationProtocol):
             before[-1].hold(-before[-1].held)
             del before[-1]
         if before and before[0].is_whole and not before[0].is_started:
+            # The requests before are answered first: a client would take the refusal for the reply to one of them.
             self._refusal = status
         else:
             self.refuse(status)

@@ -576,7 +576,7 @@ def reply_headers(response: Response, length: int | None) -> list[HeaderTuple]:
 # * A watch too far behind is reset alone, and so is a stream whose window the client keeps shut for too long.
 # * One turn of the event loop handles a bounded number of frames and headers of a client and sends it a bounded number of bytes.
 # * A body is received as its handler reads it; an unread one fills its window and no more, after the reply too. A stream whose
-#   reply came first is reset a moment later, because curl drops a reply that it reads together with the reset.
+#   reply came first is reset a moment later.
 # * After a reply to an anonymous client the connection accepts no more requests, as kube-apiserver's
 #   UnauthenticatedHTTP2DOSMitigation has it (docs/protocol/authentication.md#connections): GOAWAY, and the connection is closed
 #   once every stream has ended.
@@ -726,6 +726,7 @@ class Http2Connection(ApplicationProtocol):
                     break
                 self._handle(frame, now)
             else:
+                # Other connections get their turn. Reading pauses, so that the client cannot fill the memory meanwhile.
                 self._is_turning = True
                 self.transport.pause_reading()
                 self._loop.call_soon(self._turn)
@@ -789,6 +790,7 @@ class Http2Connection(ApplicationProtocol):
             or not self._shared.admit(source)
         ):
             self.h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+            # A refused stream is charged like one that the client resets (CVE-2023-44487).
             self._guard.reset(now)
             return
         stream = self._streams[number] = Http2Stream(self, number)
@@ -812,7 +814,8 @@ class Http2Connection(ApplicationProtocol):
             self.transport.hold(size)
             stream.arrived(event.data, size)
         else:
-            if size and not self._is_over:  # the window of the stream stays shut: the rest of the body is not wanted
+            if size and not self._is_over:
+                # The window of the stream stays shut, because the rest of the body is not wanted.
                 self.h2.increment_flow_control_window(size)
             if event.data:
                 self._guard.useless(now)
@@ -827,11 +830,11 @@ class Http2Connection(ApplicationProtocol):
                 await self._reply(stream, request, response)
             else:
                 self._begin(stream, request, response, None)
+                # An anonymous client may not open more requests while this stream runs, as in kube-apiserver.
                 if response.closes_http2:
                     self._leave()
-                request.headers = [
-                    one for one in request.headers if one[0] == b"user-agent"
-                ]  # needed by the audit record
+                # A watch may last an hour: only the header that the audit record needs stays in memory.
+                request.headers = [one for one in request.headers if one[0] == b"user-agent"]
                 writer = stream.writer = Http2ResponseWriter(stream)
                 try:
                     await response.stream(writer)
@@ -883,6 +886,7 @@ class Http2Connection(ApplicationProtocol):
         """Free the place of a stream whose handler has ended and whose reply is sent; later, if its request is not whole."""
         if not (stream.is_served and stream.is_sent):
             return
+        # curl drops a reply that it reads together with the reset, so the reset comes a moment later.
         if self._waits_for_reset(stream) and not (self._is_leaving or self._is_over):
             self._loop.call_later(RESET_SECONDS, self._remove, stream)
         else:
@@ -1030,6 +1034,7 @@ class Http2Connection(ApplicationProtocol):
         self._is_asking = True
         self._push()
         self.transport.write(GoAwayFrame(0, last_stream_id=_EVERY_STREAM).serialize())
+        # The client has read the GOAWAY when it acknowledges this PING. Streams that it opened before are served.
         self.h2.ping(_LEAVING)
         self._push()
 
