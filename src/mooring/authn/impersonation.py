@@ -128,12 +128,14 @@ def read_impersonation(headers: Mapping[str, Sequence[str]], requester: UserInfo
         if header.startswith(EXTRA_PREFIX):
             key = unescaped_key(header[len(EXTRA_PREFIX) :])
             extra[key] = extra.get(key, ()) + tuple(headers[header])
+    # Before anything else is judged: replaced bytes would make two names one.
     unreadable = UserInfo(name, uid, groups, extra).unreadable
     if unreadable:
         raise BadRequestError(
             f"requested impersonation, but {unreadable} is not UTF-8: send the Impersonate headers in UTF-8"
         )
     if not name:
+        # Without a user the request would continue as the real user, which is not what its sender wants.
         if groups or uid or extra:
             raise BadRequestError(f"requested {_go_user(uid, groups, extra)} without impersonating a user name")
         return ()

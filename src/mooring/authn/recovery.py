@@ -108,9 +108,11 @@ class RecoveryAuthenticator:
         if not credentials.peer or not _asks_for_recovery(credentials):
             return _NOT_MINE
         peers = self._clients
+        # Verified at the last moment of the leaf: everything but its expiry must have been right then.
         known = peers.known(credentials, now)
         if known.peer is not None and now <= known.peer.not_after:
             return _NOT_MINE
+        # The machine may have been off during a rollover, so its certificate may be of a CA that is retired.
         if known.peer is None and self._retired is not None:
             under_retired = self._retired.known(credentials, now)
             if under_retired.peer is not None:

@@ -161,12 +161,14 @@ class NodeAuthorizer:
             return _NOT_A_NODE
         if not node:
             return _no_opinion(f'unknown node for user "{user.username}"')
+        # Before any rule: the certificate of a deleted Node may be valid for long, and must give no rights.
         found = lapse(node, views)
         if found is not None and found.is_undecided:
             return _no_opinion(f"whether node '{node}' is a member cannot be read now: {found.detail}")
         if found is not None:
             return _no_opinion(f"the Node '{node}' was deleted, which ended the membership of this machine")
         authorize = _AUTHORIZE.get((attributes.group, attributes.resource))
+        # Objects of other nodes are among these kinds, so the rules that all nodes share do not decide.
         if authorize is not None:
             return authorize(node, attributes, lambda: self._decide_by_graph(node, attributes, views))
         if any(rule.allows(attributes) for rule in self._rules):

@@ -152,6 +152,7 @@ class GarbageCollector:
             )
             for kind, dependent, _ in self._dependents(uid, views)
         ]
+        # The owner last: without its finalizer it is deleted, and dependents that still name it would be collected.
         return [*actions, Update(plural, _without_finalizer(obj, ORPHAN))]
 
     def _finish_foreground(self, plural: str, obj: Obj, views: Views) -> Sequence[Action]:

@@ -40,10 +40,8 @@ def is_active(name: str, views: Views) -> bool:
 # * In a namespace with deletionTimestamp every object of every namespaced kind is deleted. Objects with finalizers keep the
 #   namespace waiting, and each event about them plans again. When no object is left, `/finalize` removes `kubernetes` from
 #   spec.finalizers.
-# * Pods are deleted first, and everything else after the last Pod is gone, because a terminating Pod still needs its Secrets and
-#   ConfigMaps.
-# * Roles, RoleBindings and ServiceAccounts are deleted last, because a controller that finishes other objects may get its
-#   permissions through them.
+# * Pods are deleted first, and everything else after the last Pod is gone. Roles, RoleBindings and ServiceAccounts are
+#   deleted last.
 # * The five status conditions explain the wait, with the reasons of kube-controller-manager. They are written only when no delete
 #   is left to do, and updated before a namespace is left to other finalizers. Discovery, group versions and deletes never fail
 #   here: the kinds are known, and the loop retries a failed delete.
@@ -78,11 +76,14 @@ class NamespaceController:
         finalizers = (namespace.get("spec") or {}).get("finalizers") or []
         if FINALIZER not in finalizers:
             return ()
+        # Pods first, because a terminating Pod still needs its Secrets. Roles last, because a controller that finishes
+        # other objects may get its permissions through them.
         for stage in STAGES:
             content = [(plural, obj) for plural in stage for obj in readable(views[plural]).list(name)]
             if content:
                 return _deletes(content) or _update_conditions(namespace, content, now)
         others = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
+        # Other finalizers may hold the namespace for long, so the conditions must explain the wait from now on.
         if others or namespace["metadata"].get("finalizers"):
             updates = _update_conditions(namespace, (), now)
             if updates:

@@ -112,6 +112,7 @@ class LongWork:
             return compute()
         name = caller_of(user)
         caller = self._waiting.setdefault(name, _Caller(self._now))
+        # Bounded for each caller, so that the backlog of one caller cannot fill the memory.
         if not always and not _has_room(caller, size):
             raise TooManyRequestsError("too many requests with large objects are waiting for you; send fewer at a time")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -133,7 +134,8 @@ class LongWork:
             caller.drop_cancelled()
             if not caller.users:
                 del self._waiting[name]
-        if not self._waiting:  # idle: all callers are equal again
+        # Idle: all callers are equal again.
+        if not self._waiting:
             self._used.clear()
             self._now = 0.0
             return

@@ -5,8 +5,7 @@ Rules kept here (docs/protocol/lists.md, docs/protocol/watch.md):
   it. "0" means any cached state. N means not older than N; a future N is waited for, and then answered with 504.
 * `mooring.apimachinery.options` has already refused combinations of parameters that mean nothing.
 * A list with a limit and N, or with match Exact, is the state at exactly N. A compacted N is 410, also for kinds that have not
-  changed since: clients expect a continue token to expire everywhere at the same time (docs/protocol/e2e-tests.md). A past state
-  comes from memory only if the kind has not changed since.
+  changed since (docs/protocol/e2e-tests.md). A past state comes from memory only if the kind has not changed since.
 * A continue token continues the same snapshot. Once that is compacted, the 410 carries a token that continues inconsistently.
 * remainingItemCount is returned only for lists without selectors.
 * The state that a watch begins with is delivered in slices, while changes wait.
@@ -78,6 +77,7 @@ class RegistryReader:
     async def fresh(self) -> bool:
         """Wait until the cache has every write acknowledged before this call. Return False when that takes too long."""
         age = self._cache.age
+        # Taken before the question: the answer is at least as new as this moment.
         asked = age.now()
         revision = await self._storage.revision()
         if revision > self._cache.revision and not await self._cache.reach_within(revision, FRESH_WITHIN):
@@ -91,6 +91,7 @@ class RegistryReader:
         if await self.fresh():
             self._check_readable(key, self._cache_of(kind).unreadable)
             return self._cache_of(kind).get(key)
+        # The cache does not catch up. The store itself is slower and never stale.
         entry = await self._storage.get(key)
         try:
             return self._cache.read(entry) if entry is not None else None
@@ -168,6 +169,7 @@ class RegistryReader:
         try:
             return await self._at_revision(selection, after, options.limit, revision)
         except CompactedError as error:
+            # The token in the error continues from the same key, for clients that accept an inconsistent list.
             raise ContinueExpiredError(encode_continue(start, INCONSISTENT)) from error
 
     async def _from_cache(self, selection: SelectionPredicate, after: str, limit: int, revision: int = 0) -> ListPage:
@@ -196,6 +198,7 @@ class RegistryReader:
     async def _at_revision(self, selection: SelectionPredicate, after: str, limit: int, revision: int) -> ListPage:
         """List the state at exactly `revision`. Raises CompactedError, and RequestTimeoutError for a future one."""
         reached = await self._cache.reach_within(revision, FRESH_WITHIN)
+        # Also for an unchanged kind: clients expect a continue token to expire everywhere at the same time.
         if revision < (oldest := await self._storage.compacted()):
             raise CompactedError(oldest)
         if reached and self._cache_of(selection.kind).is_state_of(revision):

@@ -123,6 +123,7 @@ class FlowControl:
         if self._host is not None:
             self._host.seats.set(self._seats - self.free_seats)
         self._serve()
+        # Anonymous requests get a seat only while no request of a user waits.
         self._serve_anonymous()
 
     async def enter_anonymous(self) -> bool:
@@ -160,7 +161,8 @@ class FlowControl:
             await ticket
         except asyncio.CancelledError:
             if ticket.done() and not ticket.cancelled():
-                give_back()  # the seat was handed over just before the cancellation
+                # The seat was handed over just before the cancellation. It would be lost otherwise.
+                give_back()
             raise
 
     def _note_user_change(self, user: str) -> None:
@@ -183,12 +185,14 @@ class FlowControl:
         while self.free_seats and self._waiting_for_seat and self._host_has_seat():
             user, queue = self._waiting_for_seat.popitem(last=False)
             ticket = queue.popleft()
+            # The request may have been cancelled while it waited. Its seat goes to the next one.
             if not ticket.done():
                 self._take()
                 self._count(user)
                 ticket.set_result(None)
             if queue:
-                self._queues(user)[user] = queue  # at the end: round robin
+                # At the end: round robin, so that a storm of one user does not delay the others.
+                self._queues(user)[user] = queue
 
     def _anonymous_may_run(self) -> bool:
         return (

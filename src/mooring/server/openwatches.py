@@ -10,7 +10,7 @@ Rules kept here:
   once more, because its request may have waited since it was authenticated.
 * The whole chain judges, then the authorizers, as for a new request (`mooring.server.pipeline`). A watch ends cleanly; the next
   request of the client gets 401 or 403. A verdict from outside is not asked for again: nothing here waits.
-* An error while a watch is judged ends it, too: one that stopped the pass would leave the watches of all others open.
+* An error while a watch is judged closes it, too.
 * A pass gives way between slices. Most watches cost it the comparison of a few revisions and some lookups.
 """
 
@@ -62,10 +62,12 @@ class OpenWatches:
     def judging(self, context: RequestContext, writer: ResponseWriter, judge: Judge) -> Iterator[None]:
         """Judge the watch that is sent in this block. `writer` is ended once `judge` says why."""
         if not self._running:
-            self._changed.clear()  # what changed before concerns no running watch
+            # Earlier changes are of no concern to a watch that begins now.
+            self._changed.clear()
         self._running[writer] = context, judge
         self._begun.set()
         try:
+            # The request may have waited since it was authenticated, and no pass judged this watch in that time.
             _judge(context, writer, judge)
             yield
         finally:
@@ -78,8 +80,10 @@ class OpenWatches:
             stack.callback(self._registry.cache.on_loss(self._changed.set))
             while True:
                 await self._next()
+                # Before the pass and not after it: a change during the pass causes another one.
                 self._changed.clear()
                 await self._judge_all()
+                # Kinds that change all the time cause a pass at most every PAUSE_SECONDS.
                 await self._clock.sleep(PAUSE_SECONDS)
 
     def _note(self, change: Transition) -> None:
@@ -96,7 +100,8 @@ class OpenWatches:
 
     async def _judge_all(self) -> None:
         for place, (writer, (context, judge)) in enumerate(tuple(self._running.items()), 1):
-            if writer in self._running:  # it may have ended in another task meanwhile
+            # The watch may have been closed by another task meanwhile.
+            if writer in self._running:
                 _judge(context, writer, judge)
             if not place % SLICE:
                 await asyncio.sleep(0)
@@ -119,7 +124,8 @@ def _may_end(change: Transition) -> bool:
 def _judge(context: RequestContext, writer: ResponseWriter, judge: Judge) -> None:
     try:
         reason = judge()
-    except Exception:  # what cannot be judged ends, and the watches of others are judged
+    except Exception:
+        # An error must neither keep this watch open nor stop the pass over the others.
         log.exception("%s: the watch cannot be judged, and ends", context.audit_id)
         writer.end()
         return

@@ -316,6 +316,7 @@ class ServingApprover:
             def then(found: Addresses) -> Sequence[Action]:
                 return self._decide(replace(issuance, resolved=found), views, node_name)
 
+            # Resolved only when the DNS may change the finding, because a name server may be slow or down.
             return (Resolve(finding.unresolved, issuance.username, then),)
         if finding is not None:
             return prepared(finding, issuance.now)

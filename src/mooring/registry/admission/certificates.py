@@ -121,7 +121,8 @@ def parse_new_request(request: AdmissionRequest) -> CertificateRequest | None:
         return issued_request(parsed, spec.get("signerName", ""), spec.get("extra") or {})
     except (RequestError, binascii.Error) as error:
         if request.kind.validate(request.new):
-            return None  # a 422 tells more than a 403
+            # Validation answers 422, which explains more than a 403.
+            return None
         raise request.forbidden("unable to parse csr") from error
 
 
@@ -174,7 +175,8 @@ class BootstrapTokenLimits:
         token_id = bootstrap_token_id(request.user.username)
         secret = request.views["secrets"].get(secret_name(token_id), NAMESPACE) if token_id else None
         if secret is None:
-            return  # another user, or a token that was deleted this instant, which the issuance check notices
+            # Another user, or a token that was deleted a moment ago, which the issuance check rejects.
+            return
         try:
             restrictions = read_restrictions(secret)
         except TokenError as error:

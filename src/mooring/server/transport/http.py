@@ -238,6 +238,7 @@ class Request:
                         raise BadRequestError("the connection was closed before the whole body arrived")
                     piece, more = received
                     total += len(piece)
+                    # Checked while it arrives: a body in chunks declares no length.
                     if total > limit:
                         raise body_too_large(limit)
                     pieces.append(piece)

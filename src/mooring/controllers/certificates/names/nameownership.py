@@ -9,7 +9,6 @@ Rules kept here:
   request was made with a token that names this node and no other, or a person approved the request. Otherwise the request is held.
 * A request that waited gains nothing by a deletion. One that was made before the name last changed hands (`spec.changedAt`), or
   that was held as NodeNameTaken, gets the name only by a person. A request of the former owner is not one of the present owner.
-* While finalizers hold a deleted Node, every other machine waits for its name until the Node is gone.
 * A Node without a recorded key belongs to a machine that is not known here: it is older than NodeIdentities, or has a certificate
   made by hand. A token does not take over its name.
 * The membership that ended with the Node is not renewed by the machine itself.
@@ -99,14 +98,17 @@ class NameOwnership:
         if not _is_about_a_node(issuance) or not (is_serving or _is_for_clients(issuance.csr)):
             return None
         name = issuance.node_name
+        # Any other spelling would be another owner for the same machine.
         problems = dns1123_subdomain_errors(name)
         if problems:
             return Objection(NAME_INVALID, f'"{name}" cannot be the name of a node: {problems[0]}', denies=True)
         claim = _Claim(issuance, name, views)
         by_member = issuance.signer_name == KUBELET_SERVING or claim.is_in_its_name
+        # A person may approve such a request. The machine itself does not renew a membership that was revoked.
         if issuance.automatic:
             if claim.has_ended and by_member:
                 return Objection(MEMBERSHIP_ENDED, _ended_message(name, issuance))
+            # While finalizers hold a deleted Node, every other machine waits for its name.
             if is_terminating(claim.node) and not by_member:
                 return Objection(TERMINATING, _terminating_message(claim))
             if issuance.signer_name == KUBELET_SERVING and claim.is_in_its_name and not claim.is_by_the_machine:
@@ -145,17 +147,20 @@ class NameOwnership:
         if claim.password:
             return claim.password_record(self._entry(issuance)[0], issuance.now)
         claims_nothing = issuance.automatic and not claim.is_by_the_machine
+        # Without a password the request claims no name, so it is held until a person or a password decides.
         if claims_nothing and not (issuance.precedes_password or issuance.defers_password):
             return Objection(PASSWORD_MISSING, _password_missing_message(claim, issuance))
         return None
 
     def _client_finding(self, claim: _Claim, issuance: Issuance) -> Finding | None:
         entry, end = self._entry(issuance)
+        # The entry is written once for each request: its serial number is known before the signature.
         if not claim.has_ended and any(_covers(key, entry, end) for key in claim.keys):
             return None
         is_owner = claim.is_by_the_machine or claim.is_password_owner or claim.holds(entry["publicKey"])
         if is_owner and not claim.has_ended:
             return claim.addition(entry, issuance.now)
+        # Another key gets the name only if the name is open, a person approved it, or the token names this node alone.
         if claim.is_open or not issuance.automatic or claim.token_names_node:
             return claim.replacement(entry, issuance.now)
         return Objection(NAME_TAKEN, _taken_message(claim, entry["publicKey"], issuance))
