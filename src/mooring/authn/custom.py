@@ -240,6 +240,7 @@ def _check_user(result: User) -> Verdict:
     texts = (result.username, result.uid, *groups, *extra, *(value for values in extra.values() for value in values))
     if sum(map(len, texts)) > MAX_USER:
         return Rejected(FAILED, f"the user has more than {MAX_USER} characters")
+    # Names that begin with system: have rights in every cluster. Only the authenticators of this program may give them.
     if result.username.startswith("system:"):
         return Rejected(RESERVED_NAME, "the user name begins with system:")
     if any(group.startswith("system:") for group in groups):

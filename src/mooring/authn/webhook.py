@@ -179,6 +179,7 @@ class WebhookAuthenticator:
             body = question.body()
         except UnicodeError:
             return NotMine(TOKEN_NOT_TEXT)
+        # Kept by reference: a verdict under way is not remembered after `forget`, which makes new caches.
         accepted, refused = self._accepted, self._refused
 
         def found(verdict: Verdict, then: datetime) -> None:

@@ -122,6 +122,7 @@ class WorkQueue:
                 if self._moments.get(key) == moment:
                     del self._moments[key]
                     self._fall_due(key)
+            # A change of the schedule after this line interrupts the wait below, so that none is lost.
             self._schedule_changed.clear()
             wait = JUMP_SECONDS
             if self._schedule:

@@ -552,12 +552,14 @@ class Pipeline:
                     self._authorize_or_raise(context, replace(requested, verb=attempt.verb_on(requested.verb)))
                 for grant in attempt.grants:
                     self._authorize_or_raise(context, _grant_attributes(context.user, attempt.verb, grant))
+                # After the grants, so that the first missing grant is the one that is reported.
                 if attempt.prohibited is not None:
                     refused = _grant_attributes(context.user, attempt.verb, attempt.prohibited)
                     self._enforce(context, refused, Decision(Ruling.DENY, attempt.reason))
             except ForbiddenError as error:
                 refusal = refusal or error
                 continue
+            # A former mode may have failed. The request is allowed, so it has no reason of a rejection.
             context.rejected_reason = ""
             context.impersonator, context.user, context.constraint = context.user, attempt.user, attempt.constraint
             return

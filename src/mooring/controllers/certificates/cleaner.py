@@ -202,7 +202,6 @@ def _day_of(entry: Obj) -> str:
 # Rules kept here:
 # * A request for a revoked public key is refused: this server would refuse the certificate anyway.
 # * A request in the name of a node is refused when it was made before the node was revoked (`api.certificates.knownrevocations`).
-#   It may wait for long, and a certificate that is issued afterwards would be good.
 # * An entry that cannot be read is present: that of a key refuses, and that of a node, which revokes up to a moment, holds.
 # * Both are refused also when a person has approved the request. A new request, which that person sees again, is the way out.
 
@@ -230,11 +229,13 @@ class RevokedRequests:
         if not name:
             return None
         entry = node_entry(name)
+        # An entry that cannot be read is present. It revokes up to a moment that is not known, so the request is held.
         if problem := denylist.problem(entry):
             return Objection(NODE_REVOKED, f"certificaterevocations/{entry} cannot be read: {problem}")
         found = denylist.get(entry)
         if found is None:
             return None
+        # A request may wait for long, and a certificate that is issued after the revocation would be good.
         if precedes(issuance.csr, found):
             return Objection(
                 NODE_REVOKED,

@@ -239,6 +239,7 @@ class WatchCache:
             for place, entry in enumerate(page.entries, 1):
                 stored = None
                 try:
+                    # A state that was read once stays readable while the store has no newer one.
                     stored = self._known(entry) or self.read(entry)
                 except StorageError as error:
                     unreadable[entry.key] = str(error)
@@ -250,6 +251,7 @@ class WatchCache:
                     await asyncio.sleep(0)
             if not page.more:
                 return found, unreadable, foreign, page.revision
+            # The revision of the first page: all objects are read at one revision.
             after, revision = page.entries[-1].key, page.revision
 
     def _resync(self, found: State, unreadable: Mapping[str, str], foreign: ForeignKeys, revision: int) -> None:

@@ -58,6 +58,7 @@ async def prepare(kind: Kind, change: Change, fresh: Callable[[], Awaitable[bool
     if change.gate is None:
         return
     await change.gate.prepare()
+    # A revocation that any server has acknowledged must be seen before a right is granted.
     if grants(kind) and not await fresh():
         raise ServiceUnavailableError(BEHIND, Details(retry_after=1))
 

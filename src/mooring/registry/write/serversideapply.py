@@ -83,6 +83,7 @@ def set_managed_fields(new: Obj, old: Obj, sent: list[Obj] | None, entries: list
     if not entries:
         return
     kept = old["metadata"].get("managedFields")
+    # A write that would change nothing but times changes nothing, so the entries keep their times.
     if (
         kept
         and _without_bookkeeping(new) == _without_bookkeeping(old)

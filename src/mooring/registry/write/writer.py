@@ -155,6 +155,7 @@ class RegistryWriter:
             authorize=self._authorize,
             dry_run=dry_run,
         )
+        # Read before the plugins: the commit asks for the rights again once a view has changed since.
         revision = self._cache.revision
         self.admit(request)
         return commit.Admitted(request, self._judges_of_rights, self._cache, revision)
@@ -170,6 +171,7 @@ class RegistryWriter:
         subresource: str = "",
     ) -> Awaitable[Outcome]:
         """Return what performs one write of the store, and passes it to the audit log where no request does."""
+        # The audit record of a request covers the write of a client.
         if not change.writer:
             return write
         namespace, name = place
@@ -375,6 +377,7 @@ class RegistryWriter:
                 raise commit.not_found(kind, name)
 
             def patched(old: Stored = old) -> Obj:
+                # A copy, because the cache and all readers share `old`, and another round needs it unchanged.
                 new = apply(deep_copy(old.obj))
                 commit.check_place(kind, new, namespace, name)
                 return new

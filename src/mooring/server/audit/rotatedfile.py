@@ -429,8 +429,10 @@ class RotatedFile:
             if whole + len(line) > done:
                 break
             written, whole = written + 1, whole + len(line) + 1
-        if done < whole:  # the last line lacks its end only
+        # The last line lacks its end only.
+        if done < whole:
             self._is_torn = True
+        # A pipe has taken a part of the line, which cannot be cut off: the rest follows when its reader continues.
         elif done > whole and not self.is_regular:
             self._begun = lines[written], done - whole
         elif done > whole:
@@ -467,7 +469,8 @@ class RotatedFile:
             return False
         try:
             if self._calls.fstat(self._descriptor).st_size != self._end:
-                return False  # another process changed it meanwhile
+                # Another process changed the file meanwhile. Its bytes must not be cut off.
+                return False
             self._calls.truncate(self._descriptor, size)
         except OSError:
             return False

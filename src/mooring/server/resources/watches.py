@@ -114,6 +114,7 @@ def handshake_error(request: Request, *, needs_origin: bool = True) -> Response 
         return response
     if needs_origin and not is_valid_origin(request.header(b"origin")):
         return error_response(ForbiddenError("the WebSocket handshake has no Origin that is a URI"), request)
+    # A browser sends certificates, passwords and tickets for requests of any page, but never a bearer token.
     if _is_of_another_site(request):
         message = (
             "the Origin of the WebSocket handshake is another site, and the request has no credential but a client certificate or "

@@ -990,6 +990,7 @@ class Http2Connection(ApplicationProtocol):
                 continue
             window = self.h2.local_flow_control_window(number)
             if stream.waiting and window <= 0:
+                # The window of the connection is shut, so no other stream can send either.
                 if self.h2.outbound_flow_control_window <= 0:
                     self._ready[number] = stream
                     break

@@ -247,9 +247,9 @@ class _Claim(_WantedName):
     def addition(self, entry: Obj, now: datetime) -> Preparation:
         """Return the preparation that adds a key of the same machine, and drops those that expired.
 
-        The expired key by which a machine comes back stays until its next renewal: the machine may lose power before it has fetched
-        the new certificate, and then has no other proof.
+        The expired key by which a machine recovers is kept until its next renewal.
         """
+        # The machine may lose power before it has fetched the new certificate. The expired key is its only proof then.
         kept = [
             key
             for key in self.keys
@@ -292,7 +292,8 @@ class _Claim(_WantedName):
             return Preparation((Update(PLURAL, with_spec(self.identity, nodePasswordUID=self.password)),))
         if self.keys and not self.has_ended:
             return self.replacement(entry, now)
-        changed = {} if self.has_ended else {"changedAt": rfc3339(now)}  # the end is recorded as a change already
+        # The deletion of the Node is recorded as a change already.
+        changed = {} if self.has_ended else {"changedAt": rfc3339(now)}
         changed_spec = with_spec(self.identity, nodePasswordUID=self.password, certifiedNames=[], **changed)
         return Preparation((Update(PLURAL, changed_spec),))
 

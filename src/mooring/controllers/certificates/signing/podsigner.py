@@ -119,6 +119,7 @@ class PodSigner:
         authority = None if request is None else self._authority_of(request)
         if request is None or authority is None:
             return ()
+        # After a restore, an end that waits to be settled may be about this Pod: nothing is issued meanwhile.
         if ends.refusal(views):
             return (Requeue(now + ends.UNSETTLED_FOR),)
         issuance = self._judge(request, views, now)
@@ -171,6 +172,7 @@ class PodSigner:
             now=now,
             automatic=True,
         )
+        # Failed is final, and a kubelet gives up. The view may lag, so a young request waits for its Pod.
         if problem := _pod_problem(request, views, now):
             return Delay(problem) if _is_young(request, now) else Refusal(FAILED, POD_NOT_FOUND, problem)
         return self._key_refusal(issuance) or self._objection(request, issuance, views) or issuance
@@ -317,4 +319,5 @@ def _sign(
         beginRefreshAt=rfc3339(_refresh_time(template)),
         notAfter=rfc3339(template.not_after),
     )
+    # The lineage gets its entry before the certificate is published: no certificate exists without a record.
     return (RecordLineage(entry, fresh_key), update)

@@ -118,6 +118,7 @@ async def server_bootstrap(context: RequestContext, keys: ServerKeys) -> Respons
     if row is None:
         raise BadRequestError("the keys of this cluster are not in its store: its servers run with --shared-keys files")
     await context.confirm()
+    # Judged again on the fresh views, which may have ends that wait to be settled.
     refuse_unsettled(keys.views)
     answer = {"version": 1, "configuration": keys.configuration(), "sealedKeys": row, "datastore": keys.datastore}
     return Response(200, encode_json(answer) + b"\n", (JSON,))
@@ -127,6 +128,7 @@ async def rotate_token(context: RequestContext, keys: ServerKeys) -> Response:
     """Replace the server token or the agent token. Raises BadRequestError, TooManyRequestsError, InternalServerError."""
     name, token, grace = _read(await context.request.body(), keys.server_ca())
     what, rotate = ("server", keys.rotate) if name == SERVER_FIELD else ("agent", keys.rotate_agent)
+    # Set and read without an `await` in between, so that one rotation runs at a time.
     if keys.is_rotating:
         raise TooManyRequestsError("a token is being rotated; try again later")
     keys.is_rotating = True
