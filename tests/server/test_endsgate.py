@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from mooring.api.mooring import ends
+from mooring.api.mooring.ends import refuse_unsettled
 from mooring.errors import ServiceUnavailableError
 from mooring.identity import NODES
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.server.authentication.standing import Standing
-from mooring.server.endpoints.servedapi import refuse_unsettled
 from tests.server.test_k3scertificates import CLIENT, SERVING, controllers_of, of_node, supervised
 from tests.server.test_k3scertificates import post as k3s_post
 from tests.support.loops import until

@@ -33,6 +33,7 @@ from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
+from mooring.errors import ServiceUnavailableError
 from mooring.trust.bootstraptoken import restrictions
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
 from mooring.trust.bootstraptoken.tokensecret import expired, secret_name
@@ -174,6 +175,15 @@ def refusal(views: Views) -> str:
     if not waiting:
         return ""
     return f"the store is older than what a server remembers, and {waiting} ends wait to be settled: see `mooring ends list`"
+
+
+def refuse_unsettled(views: Views) -> None:
+    """Raise ServiceUnavailableError while nothing is issued.
+
+    It has no Retry-After: clients would wait for a person who settles the ends, and show nothing meanwhile.
+    """
+    if reason := refusal(views):
+        raise ServiceUnavailableError(f"nothing is issued: {reason}")
 
 
 def unknown(views: Views, kind: End) -> str:

@@ -1,15 +1,13 @@
-"""The API that is served, and the replies of paths that nothing serves and of endpoints that issue nothing yet."""
+"""The API that is served, and the replies of paths that nothing serves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mooring.api.mooring import ends
-from mooring.api.view import Views
 from mooring.apimachinery.groupversions import groups
 from mooring.apimachinery.resource import Resource
-from mooring.errors import NotFoundError, ServiceUnavailableError
+from mooring.errors import NotFoundError
 from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Response
@@ -43,15 +41,3 @@ def missing(context: RequestContext, api: ServedApi) -> Response:
 def not_found() -> Response:
     """Return the reply of Go's ServeMux for an unknown path; client-go turns it into a NotFound error."""
     return Response(404, b"404 page not found\n", (content_type("text/plain; charset=utf-8"),))
-
-
-# Refusal of the endpoints that issue, while ends wait to be settled.
-
-
-def refuse_unsettled(views: Views) -> None:
-    """Raise ServiceUnavailableError while nothing is issued (`mooring.api.mooring.ends`).
-
-    It has no Retry-After: clients would wait for a person who settles the ends, and show nothing meanwhile.
-    """
-    if reason := ends.refusal(views):
-        raise ServiceUnavailableError(f"nothing is issued: {reason}")

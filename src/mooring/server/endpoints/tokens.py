@@ -13,6 +13,7 @@ from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.authentication.userinfo import user_info
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring.ends import refuse_unsettled
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.codec.zerofields import complete
@@ -36,7 +37,7 @@ from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.requests import parse_request
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.registry.store import Registry
-from mooring.server.endpoints.servedapi import not_found, refuse_unsettled
+from mooring.server.endpoints.servedapi import not_found
 from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.handlers import read_object
 from mooring.server.response.render import content_type, object_response

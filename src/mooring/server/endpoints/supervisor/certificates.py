@@ -34,6 +34,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring.ends import refuse_unsettled
 from mooring.api.mooring.membership import has_ended, is_terminating
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.view import Views
@@ -81,7 +82,6 @@ from mooring.pki.x509.supervisorsigners import (
 )
 from mooring.registry.store import Registry
 from mooring.secret import Secret
-from mooring.server.endpoints.servedapi import refuse_unsettled
 from mooring.server.endpoints.supervisor.nodepasswords import NodePasswords
 from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type

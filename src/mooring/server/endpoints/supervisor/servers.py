@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from mooring.api.mooring.ends import refuse_unsettled
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.clock import Clock
@@ -24,7 +25,6 @@ from mooring.errors import (
 )
 from mooring.identity import NODE_PREFIX
 from mooring.secret import Secret
-from mooring.server.endpoints.servedapi import refuse_unsettled
 from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.watches import accept_headers, handshake_error, is_websocket
 from mooring.server.transport.http import JSON, Response
