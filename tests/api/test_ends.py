@@ -11,7 +11,7 @@ import pytest
 from mooring.api.mooring import ends
 from mooring.api.mooring.ends import End
 from mooring.api.view import FixedView, Views
-from mooring.trust.lineage.chain import Checkpoint, record_name
+from mooring.trust.lineage import Checkpoint, record_name
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HEAD = Checkpoint(2, "sha256:" + "2" * 64)

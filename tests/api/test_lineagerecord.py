@@ -10,7 +10,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.lineagerecord import MAX_ENTRIES, MAX_TEXT
 from mooring.apimachinery.schema import Obj
 from mooring.pki.keys import generate_key
-from mooring.trust.lineage.chain import START, LineageKey, new_record
+from mooring.trust.lineage import START, LineageKey, new_record
 from tests.support.changes import NOW, created
 
 RECORDS = BY_PLURAL["lineagerecords"]

@@ -28,13 +28,12 @@ from mooring.client.login.loginrequest import LoginRefusedError
 from mooring.clock import Clock
 from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError
 from mooring.secret import Secret
+from mooring.trust import loginrecord
 from mooring.trust.httpexchange import HttpRequest, HttpResponse
-from mooring.trust.kubeconfig.edit import LISTS
 from mooring.trust.kubeconfig.model import KubeconfigUser
-from mooring.trust.login import loginrecord
-from mooring.trust.login.execcredential import ExecInfo
-from mooring.trust.login.loginrecord import Credential, IdentitySource, Login, Place
-from mooring.trust.oidc.devicegrant import DevicePrompt
+from mooring.trust.kubeconfig.text import LISTS
+from mooring.trust.loginrecord import Credential, ExecInfo, IdentitySource, Login, Place
+from mooring.trust.oidc.grants import DevicePrompt
 from tests.support import peer
 from tests.support.commandline import CommandLine, mooring, process
 from tests.support.manualclock import EPOCH, ManualClock

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.trust.machinecode import parse_code, verifier
+from mooring.trust.nodename import parse_code, verifier
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server, manual_approval
 

@@ -25,7 +25,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.names import subject
 from mooring.secret import Secret
-from mooring.trust.discovery.notices import DiscoveryExchange, Notice
+from mooring.trust.discovery.polling import DiscoveryExchange, Notice
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     CERTIFICATE_TIME,

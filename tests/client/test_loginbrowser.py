@@ -23,9 +23,13 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpRequest, Reply, Wait
 from mooring.trust.oidc.client import Client, OAuthError, Tokens, discover
-from mooring.trust.oidc.codegrant import new_authorization_request, read_redirect
-from mooring.trust.oidc.devicegrant import DevicePrompt, device_grant
-from mooring.trust.oidc.refreshgrant import refresh_grant
+from mooring.trust.oidc.grants import (
+    DevicePrompt,
+    device_grant,
+    new_authorization_request,
+    read_redirect,
+    refresh_grant,
+)
 from tests.support.deviceprovider import DeviceProvider, serving
 from tests.support.manualclock import ManualClock
 from tests.support.ports import free_port

@@ -12,7 +12,7 @@ import pytest
 from mooring.client.login.loginfiles import LoginFiles, directory
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.login.loginrecord import Credential, IdentitySource, Login, Place
+from mooring.trust.loginrecord import Credential, IdentitySource, Login, Place
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 CREDENTIAL = Credential("jane", NOW, NOW + timedelta(hours=1), token=Secret("t"))

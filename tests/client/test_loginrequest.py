@@ -20,7 +20,7 @@ from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
 from mooring.trust.kubeconfig.model import KubeconfigUser
-from mooring.trust.login.loginrecord import CERTIFICATE, TOKEN, Credential, Place
+from mooring.trust.loginrecord import CERTIFICATE, TOKEN, Credential, Place
 from tests.support.manualclock import EPOCH, ManualClock
 from tests.support.slowkeys import rsa_key
 from tests.support.testca import ThrowawayCA

@@ -12,7 +12,7 @@ from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Requeue, Update
 from mooring.controllers.bootstrap import CLUSTER_INFO, BootstrapSigner
-from mooring.trust.discovery import jws
+from mooring.trust.discovery import clusterinfo
 from tests.support.plans import HOUR, NOW, moment, plan, thing, token_secret, views
 
 SIGNER = BootstrapSigner()
@@ -43,7 +43,7 @@ def test_keys_of_an_event(plural: str, obj: Obj, deleted: bool, enqueues: bool) 
 def test_a_new_token_is_signed_and_planned_again_at_its_expiry() -> None:
     seen = views(configmaps=[INFO], secrets=[token_secret(expiration=moment(HOUR))])
     update, requeue = plan(SIGNER, CLUSTER_INFO, seen)
-    signature = jws.sign_encoded(base64url.encode(b"any text\n").encode(), "abcdef", b"0123456789abcdef")
+    signature = clusterinfo.sign_encoded(base64url.encode(b"any text\n").encode(), "abcdef", b"0123456789abcdef")
     assert update == Update("configmaps", info(**INFO["data"], **{"jws-kubeconfig-abcdef": signature}))
     assert requeue == Requeue(NOW + HOUR)
 

@@ -26,7 +26,7 @@ from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
 from mooring.secret import Secret
 from mooring.storage.keyspace import FORMAT_LEVEL
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
+from mooring.trust.sharedkeys.servertoken import NAME as AGENT_TOKENS
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import DYING

@@ -22,7 +22,7 @@ from mooring.client.listwatch import follow
 from mooring.clock import SystemClock, parse_rfc3339
 from mooring.plane.storemark.markfile import read_mark
 from mooring.reconcile.leaderelection import NAME, NAMESPACE
-from mooring.trust.lineage.verification import unrecorded, verify
+from mooring.trust.lineage import unrecorded, verify
 
 LEASES = "leases"
 

@@ -15,7 +15,7 @@ import yaml
 from mooring.apimachinery.schema import Obj
 from mooring.pki.keys import generate_key
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.discovery import jws
+from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.pins import pins_of
 from tests.kubeadm.peers import CSRS, Peer, node_request
 from tests.support.liveserver import LiveServer
@@ -49,7 +49,7 @@ def verifying(live_server: LiveServer) -> Iterator[Peer]:
 def kubeconfig_of(info: Obj, token: BootstrapToken) -> str:
     """Return cluster-info's kubeconfig after a check of its signature (steps 3 and 4)."""
     text: str = info["data"]["kubeconfig"]
-    expected = jws.sign(text.encode(), token.id, token.secret.reveal())
+    expected = clusterinfo.sign(text.encode(), token.id, token.secret.reveal())
     assert info["data"][f"jws-kubeconfig-{token.id}"] == expected
     return text
 

@@ -14,8 +14,7 @@ from mooring.reconcile import lineage
 from mooring.reconcile.lineage import KeyCertifiedError, LineageWriter
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.trust.discovery.errors import NotKubernetesError
-from mooring.trust.lineage.chain import Checkpoint, new_record
-from mooring.trust.lineage.verification import VerifiedLineage, verify
+from mooring.trust.lineage import Checkpoint, VerifiedLineage, new_record, verify
 from tests.support.loops import api_of
 from tests.support.registryroom import Room, in_room, masters_only
 

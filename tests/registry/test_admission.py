@@ -33,7 +33,7 @@ from mooring.registry.admission.noderestriction import forbidden_labels
 from mooring.registry.admission.nodes import NodeMembership
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.registry.admission.table import ADMISSION, ALWAYS_ENABLED, build
-from mooring.trust.lineage.chain import START, Checkpoint, new_record
+from mooring.trust.lineage import START, Checkpoint, new_record
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import ADMIN, Room, in_room, kind, masters_only, open_room
 from tests.support.testca import ThrowawayCA

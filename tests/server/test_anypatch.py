@@ -25,7 +25,7 @@ from mooring.api.kinds import KINDS
 from mooring.apimachinery.schema import MapOf, Message, Obj, Scalar, Type
 from mooring.errors import qualified
 from mooring.pki.keys import generate_key
-from mooring.trust.lineage.chain import START, LineageKey, new_record
+from mooring.trust.lineage import START, LineageKey, new_record
 from tests.support.examples import one_in
 from tests.support.podrequests import spec_of_pod
 from tests.support.serverroom import Server, encoded, open_server

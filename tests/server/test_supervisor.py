@@ -30,7 +30,7 @@ from mooring.server.transport.responsewriter import Streamer, WebSocketWriter
 from mooring.server.transport.tlsconnection import TlsTransport
 from mooring.trust.k3s.acceptedtokens import FormerToken, digest, encode_former
 from mooring.trust.k3s.identity import Access
-from mooring.trust.sharedkeys.agenttokens import AgentTerm, encode_agent_tokens, rotated
+from mooring.trust.sharedkeys.servertoken import AgentTerm, encode_agent_tokens, rotated
 from tests.server.test_revocation import revoke
 from tests.support.manualclock import settle
 from tests.support.servedroom import served_room

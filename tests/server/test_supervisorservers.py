@@ -22,8 +22,8 @@ from mooring.errors import (
 from mooring.secret import Secret
 from mooring.server.endpoints.supervisor.servers import Confirm, ServerKeys, rotate_token, server_bootstrap
 from mooring.trust.k3s.cahash import ca_hash
-from mooring.trust.sharedkeys.agenttokens import AgentRotationRefusedError
-from mooring.trust.sharedkeys.rotation import KnownTokenError
+from mooring.trust.sharedkeys.serverjoin import KnownTokenError
+from mooring.trust.sharedkeys.servertoken import AgentRotationRefusedError
 from tests.server.test_supervisor import SERVER_TOKEN, ask, supervised
 from tests.support.serverroom import Server
 from tests.support.testca import ThrowawayCA

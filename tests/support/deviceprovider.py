@@ -24,7 +24,7 @@ from mooring.pki.jwt.jwks import jwks_document
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait
-from mooring.trust.oidc.devicegrant import DevicePrompt
+from mooring.trust.oidc.grants import DevicePrompt
 from tests.support.httphandler import HttpHandler
 from tests.support.ports import free_port
 from tests.support.testca import ThrowawayCA

@@ -22,7 +22,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.notices import Notice
+from mooring.trust.discovery.polling import Notice
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     UNREACHABLE,

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from mooring.client.login.loginfiles import LoginFiles
-from mooring.trust.login.loginrecord import Login
+from mooring.trust.loginrecord import Login
 from tests.compat.kubectl import Program, programs
 from tests.support import forkserver
 from tests.support.commandline import Outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.trust.auditid import explained_by, without_audit_id
+from mooring.trust.answertext import explained_by, without_audit_id
 
 
 @pytest.mark.parametrize("audit_id", ["", "abcdef.0123456789abcdef", "a b", "a" * 65, "é"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.trust.cafile import named_cas
+from mooring.trust.httpsurl import named_cas
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigError, flatten_cluster
 
 EMPTY = r'"/etc/ca.crt" is empty: without a CA every CA of this machine would be trusted'

@@ -15,7 +15,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
-from mooring.trust.discovery import clusterinfo, jws
+from mooring.trust.discovery import clusterinfo
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ONE = parse_token("aaaaaa.1111111111111111")
@@ -95,11 +95,11 @@ def test_not_signed_by(obj: Obj) -> None:
 @pytest.mark.parametrize("text", ["deadbeef", "text \u2713\n\n", "lone \ud800"])
 def test_whatever_text_is_there_is_signed_as_it_stands(text: str) -> None:
     made = clusterinfo.signatures({"data": {"kubeconfig": text}}, [secret()], NOW)
-    assert jws.verify({"kubeconfig": text, **made}, ONE) == text
+    assert clusterinfo.verify({"kubeconfig": text, **made}, ONE) == text
 
 
 def test_an_empty_text_is_signed() -> None:
-    signature = jws.sign(b"", ONE.id, ONE.secret.reveal())
+    signature = clusterinfo.sign(b"", ONE.id, ONE.secret.reveal())
     assert clusterinfo.signatures({"data": {"kubeconfig": ""}}, [secret()], NOW) == {
         f"jws-kubeconfig-{ONE.id}": signature
     }
@@ -119,8 +119,8 @@ def test_signatures_are_replaced_stale_ones_removed_and_the_rest_kept() -> None:
         "data": {
             "kubeconfig": "k",
             "other": "o",
-            "jws-kubeconfig-aaaaaa": jws.sign(b"k", "aaaaaa", b"1111111111111111"),
-            "jws-kubeconfig-bbbbbb": jws.sign(b"k", "bbbbbb", b"2222222222222222"),
+            "jws-kubeconfig-aaaaaa": clusterinfo.sign(b"k", "aaaaaa", b"1111111111111111"),
+            "jws-kubeconfig-bbbbbb": clusterinfo.sign(b"k", "bbbbbb", b"2222222222222222"),
         },
     }
     assert config_map == before

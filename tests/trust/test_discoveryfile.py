@@ -14,11 +14,9 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
 from mooring.trust.discovery import clusterinfo, errors
-from mooring.trust.discovery.fetch import MAX_BODY, cluster_info_request, trust_of
-from mooring.trust.discovery.file import discover_by_file
-from mooring.trust.discovery.https import discover_by_url
+from mooring.trust.discovery.fetch import MAX_BODY, cluster_info_request, led_by_proved, trust_of
+from mooring.trust.discovery.file import discover_by_file, discover_by_url
 from mooring.trust.discovery.polling import Polling
-from mooring.trust.discovery.proof import led_by_proved
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import (
     ACCEPT_JSON,

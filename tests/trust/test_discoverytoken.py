@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import parse_token
-from mooring.trust.discovery import clusterinfo, errors, jws
+from mooring.trust.discovery import clusterinfo, errors
 from mooring.trust.discovery.fetch import MAX_BODY, cluster_info_request, trust_of
 from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.discovery.polling import Polling
@@ -703,6 +703,6 @@ def test_the_message_of_a_wrong_pin_lists_every_ca_found() -> None:
 def test_the_signature_is_checked_with_the_secret_half_only() -> None:
     config_map = signed_cluster_info()
     text = config_map["data"]["kubeconfig"]
-    config_map["data"]["jws-kubeconfig-aaaaaa"] = jws.sign(text.encode(), "aaaaaa", TOKEN.reveal().encode())
+    config_map["data"]["jws-kubeconfig-aaaaaa"] = clusterinfo.sign(text.encode(), "aaaaaa", TOKEN.reveal().encode())
     with pytest.raises(errors.SignatureWrongError):
         discover(Network({A: Server(config_map)}))

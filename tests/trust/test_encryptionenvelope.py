@@ -10,7 +10,7 @@ import hashlib
 import pytest
 
 from mooring.secret import Secret
-from mooring.trust.encryption import envelope as module
+from mooring.trust.encryption import transformer as module
 from mooring.trust.encryption.ciphers import AesGcm, CipherError
 from mooring.trust.encryption.encryptedobject import (
     AES_GCM_KEY,
@@ -18,7 +18,7 @@ from mooring.trust.encryption.encryptedobject import (
     EncryptedObject,
     encode_encrypted_object,
 )
-from mooring.trust.encryption.envelope import (
+from mooring.trust.encryption.transformer import (
     DATA_KEY_SECONDS,
     WRITE_SECONDS,
     DataKeyNeededError,

@@ -16,9 +16,9 @@ import pytest
 from mooring.secret import Secret
 from mooring.trust.encryption.configuration import NOTHING, parse, parse_group_resource
 from mooring.trust.encryption.encryptedobject import EncryptedDataKey
-from mooring.trust.encryption.envelope import DataKeyNeededError
 from mooring.trust.encryption.transformer import (
     PLAIN,
+    DataKeyNeededError,
     Transformer,
     Transformers,
     UnreadableError,

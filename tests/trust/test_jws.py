@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, parse_token
-from mooring.trust.discovery import jws
+from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.errors import DiscoveryError, NotSetUpError, SignatureMissingError, SignatureWrongError
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors/trust/jws.json").read_text())["vectors"]
@@ -27,23 +27,23 @@ TEXT = "apiVersion: v1\nkind: Config\n"
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[vector["sentence"] for vector in VECTORS])
 def test_the_published_vector_of(vector: dict[str, str]) -> None:
-    made = jws.sign(vector["content"].encode(), vector["id"], vector["secret"].encode())
+    made = clusterinfo.sign(vector["content"].encode(), vector["id"], vector["secret"].encode())
     assert made == vector["signature"]
     token = BootstrapToken(vector["id"], Secret(vector["secret"]))
     data = {"kubeconfig": vector["content"], f"jws-kubeconfig-{vector['id']}": made}
     if vector["content"]:
-        assert jws.verify(data, token) == vector["content"]
+        assert clusterinfo.verify(data, token) == vector["content"]
 
 
 def test_the_header_is_exactly_these_bytes() -> None:
-    header, payload, _ = jws.sign(b"x", "07401b", b"s").split(".")
+    header, payload, _ = clusterinfo.sign(b"x", "07401b", b"s").split(".")
     assert header == "eyJhbGciOiJIUzI1NiIsImtpZCI6IjA3NDAxYiJ9"
     assert payload == ""
 
 
 @given(st.binary(), st.binary(min_size=1))
 def test_the_signature_is_hmac_sha256_over_header_dot_payload(payload: bytes, key: bytes) -> None:
-    header, _, signature = jws.sign(payload, "abcdef", key).split(".")
+    header, _, signature = clusterinfo.sign(payload, "abcdef", key).split(".")
     body = f"{header}.{base64.urlsafe_b64encode(payload).decode().rstrip('=')}".encode()
     wanted = hmac.new(key, body, hashlib.sha256).digest()
     assert base64.urlsafe_b64decode(signature + "=") == wanted
@@ -52,11 +52,11 @@ def test_the_signature_is_hmac_sha256_over_header_dot_payload(payload: bytes, ke
 @pytest.mark.parametrize("token_id", ["", "abcde", 'a","x"', "ABCDEF", "abcdef\n"])
 def test_nothing_but_a_token_id_is_put_into_the_header(token_id: str) -> None:
     with pytest.raises(ValueError, match="token id"):
-        jws.sign(b"x", token_id, b"s")
+        clusterinfo.sign(b"x", token_id, b"s")
 
 
 def good() -> dict[str, str]:
-    return {"kubeconfig": TEXT, "jws-kubeconfig-07401b": jws.sign(TEXT.encode(), "07401b", b"f395accd246ae52d")}
+    return {"kubeconfig": TEXT, "jws-kubeconfig-07401b": clusterinfo.sign(TEXT.encode(), "07401b", b"f395accd246ae52d")}
 
 
 def other_header(header: str) -> str:
@@ -75,13 +75,13 @@ def other_header(header: str) -> str:
         pytest.param({"kubeconfig": TEXT + "\ud800"}, SignatureWrongError, id="a lone surrogate in the text"),
         pytest.param({"jws-kubeconfig-07401b": ""}, SignatureMissingError, id="an empty signature"),
         pytest.param(
-            {"kubeconfig": "", "jws-kubeconfig-07401b": jws.sign(b"", "07401b", b"f395accd246ae52d")},
+            {"kubeconfig": "", "jws-kubeconfig-07401b": clusterinfo.sign(b"", "07401b", b"f395accd246ae52d")},
             NotSetUpError,
             id="an empty kubeconfig, well signed",
         ),
         pytest.param({"jws-kubeconfig-07401b": "\ud800"}, SignatureWrongError, id="a signature that is no text"),
         pytest.param(
-            {"jws-kubeconfig-07401b": jws.sign(TEXT.encode(), "07401b", b"07401b.f395accd246ae52d")},
+            {"jws-kubeconfig-07401b": clusterinfo.sign(TEXT.encode(), "07401b", b"07401b.f395accd246ae52d")},
             SignatureWrongError,
             id="the whole token as key, as the seed had it",
         ),
@@ -96,12 +96,12 @@ def other_header(header: str) -> str:
             id="another algorithm",
         ),
         pytest.param(
-            {"jws-kubeconfig-07401b": jws.sign(TEXT.encode(), "aaaaaa", b"f395accd246ae52d")},
+            {"jws-kubeconfig-07401b": clusterinfo.sign(TEXT.encode(), "aaaaaa", b"f395accd246ae52d")},
             SignatureWrongError,
             id="another key id",
         ),
         pytest.param(
-            {"jws-kubeconfig-07401b": jws.sign(TEXT.encode(), "07401b", b"f395accd246ae52d") + "="},
+            {"jws-kubeconfig-07401b": clusterinfo.sign(TEXT.encode(), "07401b", b"f395accd246ae52d") + "="},
             SignatureWrongError,
             id="padding",
         ),
@@ -110,15 +110,15 @@ def other_header(header: str) -> str:
 def test_cluster_info_is_refused_when_it_has(change: dict[str, str | None], error: type[DiscoveryError]) -> None:
     data = {key: value for key, value in (good() | change).items() if value is not None}
     with pytest.raises(error) as caught:
-        jws.verify(data, TOKEN, "verifying")
+        clusterinfo.verify(data, TOKEN, "verifying")
     assert str(caught.value).startswith("verifying: ")
     assert "f395accd246ae52d" not in str(caught.value)
 
 
 def test_a_text_with_a_lone_surrogate_is_not_confused_with_its_replacement() -> None:
-    data = {"kubeconfig": "a\ud800", "jws-kubeconfig-07401b": jws.sign(b"a?", "07401b", b"f395accd246ae52d")}
+    data = {"kubeconfig": "a\ud800", "jws-kubeconfig-07401b": clusterinfo.sign(b"a?", "07401b", b"f395accd246ae52d")}
     with pytest.raises(SignatureWrongError):
-        jws.verify(data, TOKEN)
+        clusterinfo.verify(data, TOKEN)
 
 
 def test_the_three_messages_say_why_and_what_to_do() -> None:

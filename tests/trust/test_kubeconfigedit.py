@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.edit import add_entries, remove_entries, set_fields
 from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
@@ -16,7 +15,7 @@ from mooring.trust.kubeconfig.model import (
     KubeconfigError,
     KubeconfigUser,
 )
-from mooring.trust.kubeconfig.text import load, parse_kubeconfig
+from mooring.trust.kubeconfig.text import add_entries, load, parse_kubeconfig, remove_entries, set_fields
 
 NEW = Kubeconfig(
     (Cluster("new", "https://new.example"),),

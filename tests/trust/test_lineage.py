@@ -13,21 +13,23 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_fingerprint, public_key_pem
-from mooring.trust.lineage.chain import (
+from mooring.trust.lineage import (
     BEFORE_FIRST,
     START,
     Checkpoint,
     LineageKey,
     canonical,
     checkpoint_of,
+    descendants,
     new_record,
+    node_of_user,
     parse_checkpoint,
     record_name,
     sequence_of,
     signer_of,
+    unrecorded,
+    verify,
 )
-from mooring.trust.lineage.descent import descendants, node_of_user
-from mooring.trust.lineage.verification import unrecorded, verify
 
 KEY = LineageKey(generate_key())
 FINGERPRINT = "sha256:" + public_key_fingerprint(KEY.key)

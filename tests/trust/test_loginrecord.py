@@ -15,17 +15,21 @@ from hypothesis import strategies as st
 
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import Cluster
-from mooring.trust.login.execcredential import API_VERSIONS, ExecInfo, check_cluster, exec_credential, read_exec_info
-from mooring.trust.login.loginrecord import (
+from mooring.trust.loginrecord import (
+    API_VERSIONS,
     SPARE,
     Credential,
+    ExecInfo,
     IdentitySource,
     Login,
     LoginRecordError,
     Place,
+    check_cluster,
     check_id,
     dump,
+    exec_credential,
     load,
+    read_exec_info,
 )
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.machinecode import generate_code, is_proven, is_verifier, parse_code, proof, verifier
+from mooring.trust.nodename import generate_code, is_proven, is_verifier, parse_code, proof, verifier
 
 CODE = generate_code(lambda size: bytes(range(size)))
 OTHER = generate_code(lambda size: bytes(size))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.trust.ends.mark import MAX_CHECKPOINTS, MAX_ENDS, MAX_REVISION, Mark, make_room, parse_mark
-from mooring.trust.lineage.chain import Checkpoint
+from mooring.trust.endsmark import MAX_CHECKPOINTS, MAX_ENDS, MAX_REVISION, Mark, make_room, parse_mark
+from mooring.trust.lineage import Checkpoint
 
 HEAD = Checkpoint(2, "sha256:" + "2" * 64)
 FULL = Mark(7, "uid", (HEAD,), {"node": {"n1": {"uid": "u1"}}}, "0a", 3)
@@ -50,7 +50,7 @@ def test_the_newest_ends_and_checkpoints_are_kept() -> None:
     ],
 )
 def test_the_ends_of_a_kind_are_bounded(monkeypatch: pytest.MonkeyPatch, ends: dict[str, Any], kept: list[str]) -> None:
-    monkeypatch.setattr("mooring.trust.ends.mark.MAX_ENDS", 2)
+    monkeypatch.setattr("mooring.trust.endsmark.MAX_ENDS", 2)
     make_room(ends, "1")
     assert list(ends) == kept
 

@@ -35,18 +35,20 @@ from mooring.trust.oidc.client import (
     refusal,
     wanted_scopes,
 )
-from mooring.trust.oidc.codegrant import (
+from mooring.trust.oidc.discovery import MAX_DOCUMENT
+from mooring.trust.oidc.grants import (
+    MAX_INTERVAL,
     MAX_TARGET,
     AuthorizationRequest,
+    DevicePrompt,
     StrayRedirectError,
     authorization_url,
     code_grant,
+    device_grant,
     new_authorization_request,
     read_redirect,
+    refresh_grant,
 )
-from mooring.trust.oidc.devicegrant import MAX_INTERVAL, DevicePrompt, device_grant
-from mooring.trust.oidc.discovery import MAX_DOCUMENT
-from mooring.trust.oidc.refreshgrant import refresh_grant
 from tests.support.deviceprovider import Answered, Conversation, DeviceProvider, form_of
 
 ISSUER = "https://provider.example"

@@ -17,7 +17,7 @@ from mooring.trust.discovery.errors import (
     UnauthorizedAnswerError,
     UnusableClusterInfoError,
 )
-from mooring.trust.discovery.pinnedca import pinned_ca
+from mooring.trust.discovery.fetch import pinned_ca
 from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.httpexchange import UNVERIFIED, HttpFailure, HttpResponse, Trust
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status

@@ -15,7 +15,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
 from mooring.errors import MooringError, NotFoundError, PeerError, UnauthorizedError
-from mooring.trust.auditid import explained_by
+from mooring.trust.answertext import explained_by
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 REFUSED_SECONDS = 5.0

@@ -35,8 +35,8 @@ from mooring.pki.x509.verify import ClientTrust
 from mooring.reminders import LastingProblem
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.fetch import prove_server
-from mooring.trust.discovery.notices import Notice
 from mooring.trust.discovery.pins import pin_of
+from mooring.trust.discovery.polling import Notice
 from mooring.trust.discovery.refresh import MergeBase, refresh_cluster
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.kubeconfig.model import Cluster, address_of

@@ -26,7 +26,7 @@ from mooring.agent.steps import JoinError, Steps, reason_of
 from mooring.clock import Clock
 from mooring.errors import ForbiddenError, PeerError, UnauthorizedError
 from mooring.reminders import LastingProblem
-from mooring.trust.auditid import explained_by
+from mooring.trust.answertext import explained_by
 
 log = logging.getLogger("mooring.agent")
 

@@ -58,14 +58,12 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PeerCertificateError, PkiError
 from mooring.pki.x509 import bundles, names
 from mooring.secret import Secret
-from mooring.trust.auditid import explained_by
+from mooring.trust.answertext import explained_by
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.errors import ClockSkewError, DiscoveryError
-from mooring.trust.discovery.file import discover_by_file
-from mooring.trust.discovery.https import discover_by_url
-from mooring.trust.discovery.notices import DiscoveryExchange, Notice
-from mooring.trust.discovery.polling import Polling
-from mooring.trust.discovery.proof import led_by_proved
+from mooring.trust.discovery.fetch import led_by_proved
+from mooring.trust.discovery.file import discover_by_file, discover_by_url
+from mooring.trust.discovery.polling import DiscoveryExchange, Notice, Polling
 from mooring.trust.discovery.refresh import merge_published
 from mooring.trust.discovery.token import SIGNATURE_ALONE, discover_by_token
 from mooring.trust.discovery.trustedcluster import TrustedCluster

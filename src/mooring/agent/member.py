@@ -30,7 +30,7 @@ from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.settings.nodes import ENDS_MEMBERSHIP
-from mooring.trust.auditid import explained_by
+from mooring.trust.answertext import explained_by
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 log = logging.getLogger("mooring.agent")

@@ -21,8 +21,7 @@ from mooring.client.serverversion import read_version
 from mooring.clock import parse_rfc3339
 from mooring.errors import MooringError
 from mooring.settings.nodes import REGISTRATIONS
-from mooring.trust.auditid import explained_by
-from mooring.trust.gitversion import is_mooring
+from mooring.trust.answertext import explained_by, is_mooring
 
 NONE, TAINTED, READY = REGISTRATIONS
 AGENT = "mooring agent"

@@ -23,7 +23,7 @@ from mooring.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from mooring.trust.auditid import explained_by, without_audit_id
+from mooring.trust.answertext import explained_by, without_audit_id
 from mooring.trust.discovery.errors import EndpointDownError, EndpointTimeoutError, FetchError, NotKubernetesError
 
 EXISTING = "existing"

@@ -46,7 +46,7 @@ from mooring.errors import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
-from mooring.trust.auditid import explained_by
+from mooring.trust.answertext import explained_by
 from mooring.trust.discovery.errors import (
     BalancerAnswerError,
     CertificateError,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
-from mooring.trust.cafile import named_cas
+from mooring.trust.httpsurl import named_cas
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 
 DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")

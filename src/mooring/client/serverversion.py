@@ -8,8 +8,8 @@ from __future__ import annotations
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
 from mooring.errors import BadRequestError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
+from mooring.trust.answertext import is_mooring
 from mooring.trust.discovery.errors import NotKubernetesError
-from mooring.trust.gitversion import is_mooring
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
 
 

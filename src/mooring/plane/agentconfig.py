@@ -6,8 +6,7 @@ from mooring.api.core.service.allocation import NODE_PORT_RANGE
 from mooring.apimachinery.schema import Obj
 from mooring.plane.configuration import ServerConfig
 from mooring.settings.network import NetworkSettings
-from mooring.trust.k3s.agentconfig import AgentConfig
-from mooring.trust.k3s.settings import K3sSettings
+from mooring.trust.k3s.settings import AgentConfig, K3sSettings
 
 
 def agent_config(config: ServerConfig, *, encrypts_secrets: bool) -> Obj:

@@ -25,7 +25,7 @@ from mooring.clock import parse_rfc3339
 from mooring.controllers.certificates.signing.signer import CertifiedKeys
 from mooring.errors import AlreadyExistsError, ForbiddenError, NotFoundError, StorageError
 from mooring.reconcile.clusterapi import ClusterApi
-from mooring.trust.lineage.chain import START, Checkpoint, LineageKey, checkpoint_of, new_record, record_name
+from mooring.trust.lineage import START, Checkpoint, LineageKey, checkpoint_of, new_record, record_name
 
 log = logging.getLogger("mooring.controllers")
 

@@ -44,7 +44,7 @@ from mooring.errors import (
     UnreadableObjectError,
 )
 from mooring.reconcile.clusterapi import OnEvent
-from mooring.trust.gitversion import is_mooring
+from mooring.trust.answertext import is_mooring
 
 log = logging.getLogger("mooring.controllers")
 

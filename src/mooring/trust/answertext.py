@@ -1,11 +1,4 @@
-"""Text of an answer that is not a success: what the server says, fit for one line of an error.
-
-Rules kept here (docs/protocol/k3s.md#join-of-an-agent, docs/protocol/discovery-and-join.md#refusals):
-* The message of a Status is the text, of a page its title, and otherwise the whole body: k3s answers in plain text in places.
-* The text is one line without control characters, of at most MAX_TEXT characters. Any machine may have sent it.
-* An answer that repeats a secret of this machine has no text, whether the secret stands there in clear, escaped in JSON, or in the
-  base64 of HTTP Basic. Of a Status that does so to a command, its reason and code stay.
-"""
+"""Texts of other servers for people and logs: what may be shown of an answer, its Audit-Id, and its version."""
 
 from __future__ import annotations
 
@@ -18,6 +11,14 @@ from contextlib import suppress
 from typing import Any
 
 from mooring.secret import Secret
+
+# Text of an answer that is not a success: what the server says, fit for one line of an error.
+#
+# Rules kept here (docs/protocol/k3s.md#join-of-an-agent, docs/protocol/discovery-and-join.md#refusals):
+# * The message of a Status is the text, of a page its title, and otherwise the whole body: k3s answers in plain text in places.
+# * The text is one line without control characters, of at most MAX_TEXT characters. Any machine may have sent it.
+# * An answer that repeats a secret of this machine has no text, whether the secret stands there in clear, escaped in JSON, or in
+#   the base64 of HTTP Basic. Of a Status that does so to a command, its reason and code stay.
 
 MAX_TEXT = 600
 """Characters of a server's text that an error repeats: reason and remedy of a certificate request that was denied."""
@@ -86,3 +87,46 @@ def _forms(secret: bytes, users: tuple[str, ...]) -> list[str]:
     """Return the texts in which a secret may come back."""
     basic = [base64.b64encode(user.encode() + b":" + secret).decode() for user in users]
     return [secret.decode("utf-8", "replace"), *basic]
+
+
+# Audit-Id of a refused request: the command with which an administrator learns the reason that the client is not told.
+#
+# Rules kept here: an id that a server may have copied from a token is not printed. The ids of API servers are UUIDs.
+
+_PRINTED = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+"""Form of an Audit-Id that is printed: a bootstrap token has a dot."""
+
+
+_COMMAND = "; an administrator of a Mooring server learns the reason with: mooring auth explain "
+_EXPLAINED = re.compile(_COMMAND + _PRINTED.pattern, re.ASCII)
+
+
+def explained_by(audit_id: str) -> str:
+    """Return the end of an error message, which names the command; "" for a response without an Audit-Id."""
+    return f"{_COMMAND}{audit_id}" if _PRINTED.fullmatch(audit_id) else ""
+
+
+def without_audit_id(message: str) -> str:
+    """Return an error message without the command, so that those of two refusals for one reason are equal."""
+    return _EXPLAINED.sub("", message)
+
+
+# `gitVersion` of `/version`: tells a Mooring server from another Kubernetes API server.
+
+_BUILD = "+mooring-"
+"""Part of the `gitVersion` of every Mooring server."""
+
+
+def is_mooring(version: str) -> bool:
+    """Return True when `gitVersion` is one of Mooring."""
+    return _BUILD in version
+
+
+def is_mooring_response(body: bytes) -> bool:
+    """Return True when a response to `/version` is one of Mooring."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    version = found.get("gitVersion") if isinstance(found, dict) else None
+    return isinstance(version, str) and is_mooring(version)

@@ -1,20 +1,32 @@
-"""Name of a machine's Node: chosen as kubelet chooses it, and checked before anything is requested.
-
-Rules kept here:
-* A given name, else the host name, without blanks around it and in lower case, as in kubelet, kubeadm (`GetHostname`) and k3s.
-* It is a DNS subdomain (RFC 1123), because it is the name of an object.
-* A Node that this program registers has the name in its label `kubernetes.io/hostname`, whose value has 63 characters at most
-  (Kubernetes, `validation.LabelValueMaxLength`). A longer name is refused while no certificate was issued and no token used.
-* An error names what gave the name, the flag, and a name that is valid.
-"""
+"""The name of a machine's node, and the code by which a person recognises the machine."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
+from collections.abc import Callable
 
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from mooring import base64url
 from mooring.apimachinery.names import SUBDOMAIN_MAX, dns1123_subdomain_errors
 from mooring.errors import ConfigError
+from mooring.secret import Secret
 from mooring.settings.nodes import REGISTRATIONS
+
+# Name of a machine's Node: chosen as kubelet chooses it, and checked before anything is requested.
+#
+# Rules kept here:
+# * A given name, else the host name, without blanks around it and in lower case, as in kubelet, kubeadm (`GetHostname`) and k3s.
+# * It is a DNS subdomain (RFC 1123), because it is the name of an object.
+# * A Node that this program registers has the name in its label `kubernetes.io/hostname`, whose value has 63 characters at most
+#   (Kubernetes, `validation.LabelValueMaxLength`). A longer name is refused while no certificate was issued and no token used.
+# * An error names what gave the name, the flag, and a name that is valid.
 
 HOSTNAME_MAX = 63
 """Characters of a label's value."""
@@ -71,3 +83,76 @@ def _advice(name: str, room: int) -> str:
     if len(valid) > room:
         valid = valid.partition(".")[0][:room].rstrip("-")
     return f"; give another, such as --node-name {valid}" if valid else "; give another with --node-name"
+
+
+# One-time codes of machines: a machine proves in its certificate request that it knows the code, without showing it.
+#
+# Rules kept here:
+# * A code is 25 characters of base32 in five groups: 125 random bits. Case, spaces and dashes do not count.
+# * HKDF-SHA256 (RFC 5869) of the code, without salt and with the info `mooring.dev machine code v1`, is the seed of an Ed25519
+#   key (RFC 8032). The server keeps the public half, the **verifier**: `ed25519:<base64>`. Reading it does not prove the code.
+# * The **proof** is the signature over `mooring.dev machine code v1`, the node name and the SubjectPublicKeyInfo of the request,
+#   each preceded by its length as four bytes, in base64url without padding. It is of use with this key and this name only.
+# * The proof stands in the attribute challengePassword of the PKCS#10 request (RFC 2985 5.4.1), which the signature of the
+#   request covers.
+
+CONTEXT = b"mooring.dev machine code v1"
+ALGORITHM = "ed25519:"
+_GROUPS, _GROUP = 5, 5
+_CODE = re.compile(rf"[A-Z2-7]{{{_GROUPS * _GROUP}}}", re.ASCII)
+_RANDOM_BYTES = 16
+_VERIFIER = re.compile(r"ed25519:[A-Za-z0-9+/]{43}=", re.ASCII)
+
+
+def generate_code(entropy: Callable[[int], bytes]) -> Secret:
+    """Return a new code such as `ABCDE-FGHIJ-KLMNO-PQRST-UVWXY`."""
+    text = base64.b32encode(entropy(_RANDOM_BYTES)).decode()[: _GROUPS * _GROUP]
+    return Secret("-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP)))
+
+
+def parse_code(text: bytes) -> Secret:
+    """Return the code in a text that a person may have typed. Raises ConfigError, which does not repeat it."""
+    letters = re.sub(r"[\s-]", "", text.decode("ascii", "replace")).upper()
+    if _CODE.fullmatch(letters) is None:
+        raise ConfigError(
+            f"the machine code must be {_GROUPS * _GROUP} letters A-Z and digits 2-7, as `mooring machine authorize` printed it"
+        )
+    return Secret(letters)
+
+
+def verifier(code: Secret) -> str:
+    """Return what the server keeps to verify proofs."""
+    public = _key(code).public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return ALGORITHM + base64.b64encode(public).decode()
+
+
+def is_verifier(text: str) -> bool:
+    """Return true for the form of a verifier."""
+    return _VERIFIER.fullmatch(text) is not None
+
+
+def proof(code: Secret, node_name: str, public_key_der: bytes) -> str:
+    """Return the proof for a request for `node_name` with this SubjectPublicKeyInfo."""
+    return base64url.encode(_key(code).sign(_message(node_name, public_key_der)))
+
+
+def is_proven(kept: str, shown: str, node_name: str, public_key_der: bytes) -> bool:
+    """Return true when `shown` is a proof of the code that `kept` verifies. Bad forms prove nothing."""
+    if not is_verifier(kept):
+        return False
+    try:
+        public = Ed25519PublicKey.from_public_bytes(base64.b64decode(kept.removeprefix(ALGORITHM)))
+        public.verify(base64url.decode(shown), _message(node_name, public_key_der))
+    except (InvalidSignature, ValueError, binascii.Error):
+        return False
+    return True
+
+
+def _key(code: Secret) -> Ed25519PrivateKey:
+    letters = parse_code(code.reveal()).reveal()
+    return Ed25519PrivateKey.from_private_bytes(HKDF(hashes.SHA256(), 32, None, CONTEXT).derive(letters))
+
+
+def _message(node_name: str, public_key_der: bytes) -> bytes:
+    parts = (CONTEXT, node_name.encode(), public_key_der)
+    return b"".join(len(part).to_bytes(4) + part for part in parts)

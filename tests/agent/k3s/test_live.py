@@ -34,7 +34,7 @@ from mooring.secret import Secret
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.k3s.cahash import ca_hash
-from mooring.trust.k3s.responses import KUBELET, WANTED
+from mooring.trust.k3s.exchanges import KUBELET, WANTED
 from mooring.trust.k3s.token import format_token
 from mooring.trust.serverlist import new_list
 from tests.support import forkserver, reissue

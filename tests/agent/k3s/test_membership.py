@@ -24,8 +24,7 @@ from mooring.pki.x509.names import alternative_names
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.k3s import headers
-from mooring.trust.k3s.exchanges import BY_ROOTS
-from mooring.trust.k3s.responses import WANTED
+from mooring.trust.k3s.exchanges import BY_ROOTS, WANTED
 from tests.support.manualclock import HurriedClock
 from tests.support.peer import http_peer
 from tests.support.ports import free_port

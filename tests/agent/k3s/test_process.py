@@ -35,7 +35,7 @@ from mooring.pki.x509 import names
 from mooring.secret import Secret
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.k3s import headers
-from mooring.trust.k3s.responses import KUBELET, WANTED
+from mooring.trust.k3s.exchanges import KUBELET, WANTED
 from tests.support.manualclock import ManualClock, settle
 from tests.support.ports import free_port
 from tests.support.supervisorpeer import Asked, SupervisorPeer, supervisor_peer

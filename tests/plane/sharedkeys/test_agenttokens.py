@@ -24,9 +24,9 @@ from mooring.storage.memory import MemoryStorage
 from mooring.trust.k3s.acceptedtokens import AcceptedTokens, digest
 from mooring.trust.k3s.token import parse_token
 from mooring.trust.sharedkeys import envelope
-from mooring.trust.sharedkeys.agenttokens import AgentRotationRefusedError, decode_agent_tokens
 from mooring.trust.sharedkeys.envelope import KEY
-from mooring.trust.sharedkeys.rotation import KnownTokenError
+from mooring.trust.sharedkeys.serverjoin import KnownTokenError
+from mooring.trust.sharedkeys.servertoken import AgentRotationRefusedError, decode_agent_tokens
 from tests.plane.sharedkeys.test_share import CLOCK, KilledError, Server, replace_sa_key, scenario
 
 AGENT, NEW, NEXT = "agent-agent-agent-agent", "fedcba9876543210fedcba9876543210", "0f" * 16

@@ -38,8 +38,8 @@ from mooring.storage.restores import Restore, read_restores, record_restore
 from mooring.storage.table import open_storage
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
-from mooring.trust.ends.mark import Mark, parse_mark
-from mooring.trust.lineage.chain import Checkpoint
+from mooring.trust.endsmark import Mark, parse_mark
+from mooring.trust.lineage import Checkpoint
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.keyset import SharedKeySet
 from tests.support import etcd
@@ -527,7 +527,7 @@ def test_a_mark_that_is_damaged_again_after_a_waiver_is_asked_about_again(
 
 
 def test_tokens_that_had_expired_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.trust.ends.mark.MAX_ENDS", 2)
+    monkeypatch.setattr("mooring.trust.endsmark.MAX_ENDS", 2)
 
     async def full(parts: RegistryParts, mark: StoreMark) -> None:
         for token_id, hours in (("first0", 1), ("over00", -1), ("last00", 1)):

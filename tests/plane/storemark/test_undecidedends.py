@@ -20,7 +20,7 @@ from mooring.storage.contract import Storage, StoredChange
 from mooring.storage.table import open_storage
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
-from mooring.trust.ends.mark import Mark
+from mooring.trust.endsmark import Mark
 from tests.plane.storemark.test_storemark import compared, create, delete, in_registry, listed
 
 TOKEN = "/registry/secrets/kube-system/bootstrap-token-abcdef"

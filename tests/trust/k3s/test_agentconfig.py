@@ -6,7 +6,7 @@ import base64
 import ipaddress
 from dataclasses import replace
 
-from mooring.trust.k3s.agentconfig import AgentConfig
+from mooring.trust.k3s.settings import AgentConfig
 
 CONFIG = AgentConfig(
     service_range=ipaddress.IPv4Network("10.43.0.0/16"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.trust.k3s.agenttoken import MAX_PASSWORD, parse_agent_token
+from mooring.trust.k3s.acceptedtokens import MAX_PASSWORD, parse_agent_token
 
 PASSWORD = "0123456789abcdef"
 HASH = "0" * 64

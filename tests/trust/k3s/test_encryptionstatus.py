@@ -9,7 +9,7 @@ import pytest
 
 from mooring.secret import Secret
 from mooring.trust.encryption.configuration import EncryptionProvider, Key, KmsPlugin
-from mooring.trust.k3s.encryptionstatus import encryption_status
+from mooring.trust.k3s.settings import encryption_status
 
 
 def with_keys(kind: str, *names: str) -> EncryptionProvider:

@@ -22,8 +22,7 @@ from mooring.trust.discovery.errors import (
     NotTlsError,
     RefusedAnswerError,
 )
-from mooring.trust.discovery.notices import Notice
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.polling import Notice, Polling
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     NOT_TLS,
@@ -44,10 +43,13 @@ from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.exchanges import (
     BY_ROOTS,
     JOIN_POLLING,
+    KUBELET,
     REFUSED_ROUNDS,
     UNPROVEN,
+    WANTED,
     NodeIdentity,
     SupervisorClient,
+    SupervisorConfiguration,
     TrustedCa,
     establish_trust,
 )
@@ -64,7 +66,6 @@ from mooring.trust.k3s.refusals import (
     RequestRefusedError,
     UnusableResponseError,
 )
-from mooring.trust.k3s.responses import KUBELET, WANTED, SupervisorConfiguration
 from mooring.trust.k3s.token import parse_token
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from tests.support.discoverypeer import CA, OTHER_CA

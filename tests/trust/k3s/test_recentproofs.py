@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from mooring.secret import Secret
-from mooring.trust.k3s.recentproofs import KEY_BYTES, MAX_PROOFS, PROOF_SECONDS, RecentProofs
+from mooring.trust.k3s.nodepassword import MAX_PROOFS, PROOF_KEY_BYTES, PROOF_SECONDS, RecentProofs
 
 RIGHT, WRONG = Secret("00112233445566778899aabbccddeeff"), Secret("ffeeddccbbaa99887766554433221100")
 
 
 def proofs() -> RecentProofs:
-    found = RecentProofs(bytes(KEY_BYTES))
+    found = RecentProofs(bytes(PROOF_KEY_BYTES))
     found.add("uid-1", RIGHT, 100.0)
     return found
 

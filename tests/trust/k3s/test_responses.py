@@ -16,8 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names
 from mooring.pki.x509.certificate import Certificate
-from mooring.trust.k3s.refusals import UnusableResponseError
-from mooring.trust.k3s.responses import (
+from mooring.trust.k3s.exchanges import (
     KUBELET,
     MAX_APISERVERS,
     SERVING,
@@ -31,6 +30,7 @@ from mooring.trust.k3s.responses import (
     read_certificate,
     read_configuration,
 )
+from mooring.trust.k3s.refusals import UnusableResponseError
 from tests.support.testca import Pair, ThrowawayCA
 
 CA = ThrowawayCA()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.secret import Secret
-from mooring.trust.k3s.tokenlines import blank_token_lines, lines_with_token
+from mooring.trust.k3s.token import blank_token_lines, lines_with_token
 
 TOKEN = Secret("K10::node:pass:word")
 FORMS = (TOKEN, Secret("pass:word"))

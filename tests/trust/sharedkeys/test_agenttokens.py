@@ -15,7 +15,8 @@ from mooring.pki.keys import generate_key, private_key_pem
 from mooring.pki.x509.authority import self_signed_ca
 from mooring.secret import Secret
 from mooring.trust.k3s.acceptedtokens import MAX_FORMER, FormerToken, digest
-from mooring.trust.sharedkeys.agenttokens import (
+from mooring.trust.sharedkeys.keyset import SharedKeySet
+from mooring.trust.sharedkeys.servertoken import (
     NAME,
     AgentRotationRefusedError,
     AgentTerm,
@@ -25,7 +26,6 @@ from mooring.trust.sharedkeys.agenttokens import (
     public_part,
     rotated,
 )
-from mooring.trust.sharedkeys.keyset import SharedKeySet
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())

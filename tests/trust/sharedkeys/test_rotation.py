@@ -9,7 +9,7 @@ import pytest
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.sharedkeys.envelope import TokenTerm
-from mooring.trust.sharedkeys.rotation import KnownTokenError, TooManyTokensError, check_grace, rotated, unexpired
+from mooring.trust.sharedkeys.serverjoin import KnownTokenError, TooManyTokensError, check_grace, rotated, unexpired
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())

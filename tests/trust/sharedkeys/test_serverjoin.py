@@ -31,8 +31,6 @@ from mooring.trust.httpexchange import (
 from mooring.trust.k3s.acceptedtokens import digest
 from mooring.trust.k3s.refusals import CaMismatchError, NotASupervisorError
 from mooring.trust.sharedkeys import envelope
-from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
-from mooring.trust.sharedkeys.agenttokens import AgentTerm, AgentTokens, encode_agent_tokens
 from mooring.trust.sharedkeys.envelope import DamagedKeysError, TokenTerm
 from mooring.trust.sharedkeys.keyset import SharedKeySet
 from mooring.trust.sharedkeys.serverjoin import (
@@ -49,6 +47,8 @@ from mooring.trust.sharedkeys.serverjoin import (
     parse_server_token,
     server_access,
 )
+from mooring.trust.sharedkeys.servertoken import NAME as AGENT_TOKENS
+from mooring.trust.sharedkeys.servertoken import AgentTerm, AgentTokens, encode_agent_tokens
 
 URL, PASSWORD = "https://cluster.test:6443", "0123456789abcdef0123456789abcdef"
 _KEY = generate_key()

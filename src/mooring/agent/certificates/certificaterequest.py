@@ -41,7 +41,7 @@ from mooring.pki.x509.issued import check_matches_request
 from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.secret import Secret
-from mooring.trust import machinecode
+from mooring.trust import nodename
 
 PLURAL = "certificatesigningrequests"
 HELD = "NeedsApproval"
@@ -120,7 +120,7 @@ def node_request(
     wanted = CertificateTemplate(node_name)
     usages = wanted.usages(key)
     name = request_name(key, wanted.common_name, (NODES,), usages)
-    challenge = machinecode.proof(machine_code, node_name, public_key_der(key)) if machine_code is not None else ""
+    challenge = nodename.proof(machine_code, node_name, public_key_der(key)) if machine_code is not None else ""
     return NodeRequest(name, wanted.request_pem(key, challenge), usages, wanted.signer, expiration_seconds)
 
 

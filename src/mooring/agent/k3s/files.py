@@ -38,7 +38,7 @@ from mooring.pki.keys import (
 from mooring.pki.x509 import bundles
 from mooring.pki.x509.certificate import Certificate
 from mooring.secret import Secret
-from mooring.trust.k3s.responses import KUBELET, SERVING, WANTED, Wanted
+from mooring.trust.k3s.exchanges import KUBELET, SERVING, WANTED, Wanted
 from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, KubeconfigContext, KubeconfigUser, select_context
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
 from mooring.trust.serverlist import saved_urls

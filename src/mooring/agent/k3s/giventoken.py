@@ -19,8 +19,7 @@ from pathlib import Path
 from mooring.client.files import os_reason, read_limited, write_atomic
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.k3s.token import K3sToken, TokenFormatError, parse_token
-from mooring.trust.k3s.tokenlines import blank_token_lines, lines_with_token
+from mooring.trust.k3s.token import K3sToken, TokenFormatError, blank_token_lines, lines_with_token, parse_token
 
 MAX_TOKEN_FILE = 64 << 10
 """Bytes: a token has a hundred, an environment file a few thousand."""

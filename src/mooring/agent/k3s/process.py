@@ -46,8 +46,8 @@ from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.refresh import refresh_cluster
 from mooring.trust.httpsurl import url_of
+from mooring.trust.k3s.exchanges import KUBELET, WANTED, Wanted, has_addresses, is_usable
 from mooring.trust.k3s.refusals import CredentialRefusedError
-from mooring.trust.k3s.responses import KUBELET, WANTED, Wanted, has_addresses, is_usable
 
 log = logging.getLogger("mooring.agent")
 

@@ -24,7 +24,7 @@ from mooring.errors import FieldError, forbidden, invalid, required, too_long
 from mooring.pki.x509.canonicalnames import address_fault, canonical, name_fault
 from mooring.trust.bootstraptoken.restrictions import parse_networks
 from mooring.trust.bootstraptoken.token import TokenError
-from mooring.trust.machinecode import is_verifier
+from mooring.trust.nodename import is_verifier
 
 PLURAL = "authorizedmachines"
 MAX_CIDRS = 16

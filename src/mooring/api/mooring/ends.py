@@ -37,7 +37,7 @@ from mooring.errors import ServiceUnavailableError
 from mooring.trust.bootstraptoken import restrictions
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
 from mooring.trust.bootstraptoken.tokensecret import expired, secret_name
-from mooring.trust.lineage.chain import Checkpoint, record_name
+from mooring.trust.lineage import Checkpoint, record_name
 
 NAMESPACE = "kube-system"
 NAME = "mooring-ends"

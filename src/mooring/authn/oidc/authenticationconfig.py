@@ -40,8 +40,7 @@ from mooring.errors import (
 from mooring.errors import required as missing
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates_among
-from mooring.trust.cafile import named_cas
-from mooring.trust.httpsurl import https_url_problem
+from mooring.trust.httpsurl import https_url_problem, named_cas
 
 # Strict reading of a part of a configuration file: every mistake is reported with the path of its field, and all at once.
 #

@@ -9,7 +9,7 @@ from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.printing.output import echo, print_document
 from mooring.errors import ConfigError
-from mooring.trust.lineage.verification import verify
+from mooring.trust.lineage import verify
 
 
 @click.command("checkpoint")

@@ -17,7 +17,7 @@ from mooring.errors import ConfigError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.signers import SIGNERS
-from mooring.trust.lineage.verification import VerifiedLineage
+from mooring.trust.lineage import VerifiedLineage
 
 REQUESTS = "certificatesigningrequests"
 _SIGNER = "csrsigner"

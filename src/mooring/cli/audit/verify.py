@@ -34,9 +34,8 @@ from mooring.pki.x509.publickeys import load_public_keys
 from mooring.plane.storemark.markfile import read_mark
 from mooring.settings.encryption import EncryptionSettings
 from mooring.settings.storage import StorageSettings
-from mooring.trust.lineage.chain import Checkpoint, parse_checkpoint
-from mooring.trust.lineage.verification import Fault, VerifiedLineage, unrecorded
-from mooring.trust.lineage.verification import verify as verify_records
+from mooring.trust.lineage import Checkpoint, Fault, VerifiedLineage, parse_checkpoint, unrecorded
+from mooring.trust.lineage import verify as verify_records
 
 ENCRYPTION = "encryption_provider_config"
 

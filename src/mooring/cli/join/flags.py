@@ -36,8 +36,7 @@ from mooring.settings.declaration import Setting, Settings
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinSettings, MemberSettings
 from mooring.trust.k3s.agentfile import AgentFile
-from mooring.trust.machinecode import parse_code
-from mooring.trust.nodename import name_note
+from mooring.trust.nodename import name_note, parse_code
 
 S = TypeVar("S", bound=Settings)
 

@@ -20,10 +20,10 @@ from mooring.cli.printing.output import echo
 from mooring.client.login.loginfiles import LoginFiles, LostLoginError, directory
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, MooringError
-from mooring.trust.login.execcredential import ExecInfo, check_cluster, exec_credential, read_exec_info
+from mooring.trust.loginrecord import ExecInfo, check_cluster, exec_credential, read_exec_info
 
 if TYPE_CHECKING:
-    from mooring.trust.login.loginrecord import Credential, Login
+    from mooring.trust.loginrecord import Credential, Login
 
 
 @click.command("credential")

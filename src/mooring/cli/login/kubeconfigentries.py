@@ -28,7 +28,6 @@ from mooring.client.files import check_writable, home, make_directory, read_limi
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
-from mooring.trust.kubeconfig.edit import LISTS, add_entries, remove_entries, set_fields
 from mooring.trust.kubeconfig.model import (
     Cluster,
     ExecPlugin,
@@ -38,8 +37,8 @@ from mooring.trust.kubeconfig.model import (
     flatten_cluster,
     merge_kubeconfigs,
 )
-from mooring.trust.login.execcredential import API_VERSIONS
-from mooring.trust.login.loginrecord import Login, Place
+from mooring.trust.kubeconfig.text import LISTS, add_entries, remove_entries, set_fields
+from mooring.trust.loginrecord import API_VERSIONS, Login, Place
 
 _ID = re.compile(r"[0-9a-f]{16}")
 _SOURCE_FLAGS = "--username NAME (or --token-file FILE, or --oidc-issuer-url URL --oidc-client-id ID)"

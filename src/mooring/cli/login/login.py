@@ -42,13 +42,13 @@ from mooring.pki.x509 import bundles
 from mooring.secret import Secret
 from mooring.settings.checks import https_url
 from mooring.settings.valuetypes import split_commas
+from mooring.trust import loginrecord
 from mooring.trust.discovery.errors import DiscoveryError
-from mooring.trust.discovery.pinnedca import pinned_ca
+from mooring.trust.discovery.fetch import pinned_ca
 from mooring.trust.discovery.pins import parse_pin
 from mooring.trust.joinconfiguration import parse_endpoint
 from mooring.trust.kubeconfig.model import Kubeconfig, Selected, flatten_cluster
-from mooring.trust.login import loginrecord
-from mooring.trust.login.loginrecord import IdentitySource, Login, Place
+from mooring.trust.loginrecord import IdentitySource, Login, Place
 from mooring.trust.oidc.client import OPENID_SCOPE, REFRESH_SCOPE
 
 _FILE: dict[str, Any] = {"default": "", "metavar": "FILE"}

@@ -35,15 +35,21 @@ from mooring.client.login.provider import provider_connection
 from mooring.clock import Clock
 from mooring.errors import ConfigError, ForbiddenError
 from mooring.secret import Secret
-from mooring.trust.cafile import named_cas
+from mooring.trust import loginrecord
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpsurl import named_cas
 from mooring.trust.kubeconfig.model import KubeconfigUser
-from mooring.trust.login import loginrecord
-from mooring.trust.login.loginrecord import Login
+from mooring.trust.loginrecord import Login
 from mooring.trust.oidc.client import Client, GrantEndedError, ProviderEndpoints, Tokens, discover, wanted_scopes
-from mooring.trust.oidc.codegrant import authorization_url, code_grant, new_authorization_request, read_redirect
-from mooring.trust.oidc.devicegrant import DevicePrompt, device_grant
-from mooring.trust.oidc.refreshgrant import refresh_grant
+from mooring.trust.oidc.grants import (
+    DevicePrompt,
+    authorization_url,
+    code_grant,
+    device_grant,
+    new_authorization_request,
+    read_redirect,
+    refresh_grant,
+)
 
 MAX_SECRET = 64 << 10
 """Bytes of a password, a token or a client secret in a file or on standard input."""

@@ -1,7 +1,7 @@
 """`mooring machine authorize`: let one machine join without the approval of a person.
 
 Rules kept here: the code is printed once, on standard output, and is stored nowhere. The server gets its public half
-(`mooring.trust.machinecode`). A lost response makes no second code: the entry of a retry is compared with the one that exists.
+(`mooring.trust.nodename`). A lost response makes no second code: the entry of a retry is compared with the one that exists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mooring.errors import AlreadyExistsError, NotFoundError
 from mooring.pki.x509.canonicalnames import canonical
 from mooring.settings.valuetypes import split_commas
 from mooring.trust.discovery.pins import PinError, parse_pin
-from mooring.trust.machinecode import generate_code, verifier
+from mooring.trust.nodename import generate_code, verifier
 
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
 

@@ -31,6 +31,7 @@ from mooring.clock import parse_rfc3339
 from mooring.controllers.certificates.issuance import is_approved_and_unsigned, is_undecided
 from mooring.errors import ApiError, ForbiddenError, NotFoundError
 from mooring.identity import NODE_PREFIX
+from mooring.trust.answertext import is_mooring
 from mooring.trust.bootstraptoken.restrictions import joined_keys
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
@@ -44,7 +45,6 @@ from mooring.trust.discovery.editedclusterinfo import (
     join_problem,
 )
 from mooring.trust.encryption import keychange
-from mooring.trust.gitversion import is_mooring
 
 SHOWN = 5
 """Things of one section that are named on the screen."""

@@ -48,9 +48,9 @@ from mooring.trust.bootstraptoken.restrictions import (
 from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, generate_token, parse_token
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, TokenRecord, new_record, secret_name, to_secret
 from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
 from mooring.trust.discovery.editedclusterinfo import join_problem
 from mooring.trust.discovery.errors import NotKubernetesError
-from mooring.trust.discovery.jws import KUBECONFIG_KEY
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS

@@ -1,7 +1,7 @@
 """`mooring token impact`: list what a token obtained, and withdraw it.
 
 Rules kept here:
-* Certificates descend from a token through renewals (`mooring.trust.lineage.descent`). The chain of records is verified first:
+* Certificates descend from a token through renewals (`mooring.trust.lineage`). The chain of records is verified first:
   a list from changed records would miss certificates.
 * `--revoke` deletes the token first, so that it makes no further request. Requests that wait are denied for good, or marked as
   failed when a person has approved them: a token that is merely deleted lets them wait. Then it revokes every public key, and reads
@@ -40,8 +40,7 @@ from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX
 from mooring.trust.bootstraptoken.tokensecret import NAME_PREFIX, NAMESPACE, secret_name
 from mooring.trust.k3s.token import bootstrap_token_id
-from mooring.trust.lineage.descent import descendants
-from mooring.trust.lineage.verification import verify
+from mooring.trust.lineage import descendants, verify
 
 HEADERS = ("NODE", "ISSUED", "EXPIRES")
 WIDE = ("SUBJECT", "SERIAL", "KEY", "FROM")

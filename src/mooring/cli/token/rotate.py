@@ -37,19 +37,19 @@ from mooring.settings.storage import StorageSettings
 from mooring.storage import presence, table
 from mooring.storage.copying import refuse_incomplete
 from mooring.storage.formatlevel import refuse_unsupported
-from mooring.trust.k3s.agenttoken import parse_agent_token
+from mooring.trust.k3s.acceptedtokens import parse_agent_token
 from mooring.trust.k3s.token import parse_token as parse_k3s_token
-from mooring.trust.sharedkeys.agenttokens import AgentTerm, AgentTokens
 from mooring.trust.sharedkeys.envelope import SharedKeysRow, Wrap
-from mooring.trust.sharedkeys.rotation import DEFAULT_GRACE, check_grace
 from mooring.trust.sharedkeys.serverjoin import (
+    DEFAULT_GRACE,
     ONCE,
     ServerAccess,
     StoreNotSharedError,
+    check_grace,
     parse_server_token,
     server_access,
 )
-from mooring.trust.sharedkeys.servertoken import ANY_LENGTH, parse_token
+from mooring.trust.sharedkeys.servertoken import ANY_LENGTH, AgentTerm, AgentTokens, parse_token
 
 T = TypeVar("T")
 _NEW = "new-token"

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from mooring.client.files import home, make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError
-from mooring.trust.login import loginrecord
-from mooring.trust.login.loginrecord import Login, LoginRecordError
+from mooring.trust import loginrecord
+from mooring.trust.loginrecord import Login, LoginRecordError
 
 LOCK_PAUSE = 0.05
 """Seconds between two tries for the lock of a login."""

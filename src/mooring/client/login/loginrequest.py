@@ -16,10 +16,10 @@ from mooring.pki.keys import generate_key, private_key_pem, public_key_der
 from mooring.pki.x509 import bundles, names
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
-from mooring.trust.auditid import explained_by
+from mooring.trust.answertext import explained_by
 from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
 from mooring.trust.kubeconfig.model import KubeconfigUser
-from mooring.trust.login.loginrecord import CERTIFICATE, Credential, Place
+from mooring.trust.loginrecord import CERTIFICATE, Credential, Place
 
 PATH = "/mooring/v1/login"
 

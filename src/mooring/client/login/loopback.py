@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, closing, suppress
 
 from mooring.errors import ConfigError, MooringError
 from mooring.secret import Secret
-from mooring.trust.oidc.codegrant import StrayRedirectError
+from mooring.trust.oidc.grants import StrayRedirectError
 
 MAX_LINE = 16 << 10
 """Bytes of a request line that are read at once. Of a longer line twice as many are kept: more than any redirect has."""

@@ -42,7 +42,7 @@ from mooring.pki.keys import public_key_der
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING
 from mooring.trust.bootstraptoken.restrictions import matches, parse_networks
-from mooring.trust.machinecode import is_proven
+from mooring.trust.nodename import is_proven
 
 NOT_LISTED = "MachineNotListed"
 ALREADY_USED = "MachineAlreadyUsed"

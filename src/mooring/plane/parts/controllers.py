@@ -25,7 +25,7 @@ from mooring.settings.nodes import NodeSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
-from mooring.trust.lineage.chain import LineageKey
+from mooring.trust.lineage import LineageKey
 
 USERS_OF_POLICY = ("certificatesigningrequest-signing-controller", "podcertificaterequest-signing-controller")
 """Controllers by which a request waits as the signing policy says: it would fail, or is left alone."""

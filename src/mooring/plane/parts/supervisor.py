@@ -26,8 +26,7 @@ from mooring.server.requestcontext import InFlight, Supervisor
 from mooring.settings.storage import StorageSettings
 from mooring.trust.encryption import keychange
 from mooring.trust.encryption.configuration import GroupResource
-from mooring.trust.k3s.encryptionstatus import encryption_status
-from mooring.trust.k3s.settings import K3sSettings
+from mooring.trust.k3s.settings import K3sSettings, encryption_status
 
 SECRETS = GroupResource("", "secrets")
 

@@ -39,6 +39,7 @@ from mooring.settings.network import NetworkSettings
 from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
 from mooring.trust.discovery.editedclusterinfo import (
     PUBLISHED_CAS,
     PublishedCas,
@@ -47,7 +48,6 @@ from mooring.trust.discovery.editedclusterinfo import (
     rollover_obstacle,
     usable_problem,
 )
-from mooring.trust.discovery.jws import KUBECONFIG_KEY
 from mooring.trust.discovery.pins import pin_of
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")

@@ -30,7 +30,7 @@ from mooring.plane.sharedkeys.start import in_child
 from mooring.plane.sharedkeys.tokenfile import MAX_FILE, ServerTokenFile
 from mooring.settings.encryption import EncryptionSettings
 from mooring.settings.storage import StorageSettings, etcd_urls
-from mooring.trust.discovery.notices import DiscoveryExchange, Notice
+from mooring.trust.discovery.polling import DiscoveryExchange, Notice
 from mooring.trust.encryption.configuration import GroupResource, parse
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.serverjoin import Datastore, ServerAccess, parse_server_token, server_access

@@ -28,11 +28,11 @@ from mooring.plane.keys.keystore import exclusive
 from mooring.plane.sharedkeys.tokenfile import AGENT_FILE, MAX_FILE, ServerTokenFile
 from mooring.secret import Secret
 from mooring.trust.k3s import token as k3s
-from mooring.trust.k3s.agenttoken import parse_agent_token
+from mooring.trust.k3s.acceptedtokens import parse_agent_token
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.settings import K3sSettings
-from mooring.trust.sharedkeys.agenttokens import MAX_BYTES, decode_agent_tokens
-from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
+from mooring.trust.sharedkeys.servertoken import MAX_BYTES, decode_agent_tokens
+from mooring.trust.sharedkeys.servertoken import NAME as AGENT_TOKENS
 from mooring.trust.sharedkeys.settings import SharedKeysSettings
 
 LOOK_SECONDS = 1.0

@@ -14,7 +14,7 @@ Rules kept here:
   tokens first, then the present one, then the record. A process that is killed in between does the rest at its next start or look.
 * The new token is on disk before the row changes (`next-token`): otherwise a rotation without a grace could end with a row
   that nothing opens.
-* Agent tokens are one of the files (`mooring.trust.sharedkeys.agenttokens`). A rotation alone changes them: what stands in `pki/`
+* Agent tokens are one of the files (`mooring.trust.sharedkeys.servertoken`). A rotation alone changes them: what stands in `pki/`
   is stored only where the store was restored from an earlier backup.
 * A former token opens the row until one of the servers has removed its wrap. The server that finds it in its data directory takes
   the present one; a server to which it is given after its end refuses it.
@@ -46,8 +46,7 @@ from mooring.storage.contract import Entry, KeyExistsError, RevisionMismatchErro
 from mooring.storage.formatlevel import AGENT_TOKENS_LEVEL, level_in_force
 from mooring.trust.k3s.acceptedtokens import digest
 from mooring.trust.k3s.settings import K3sSettings
-from mooring.trust.sharedkeys import agenttokens, envelope
-from mooring.trust.sharedkeys.agenttokens import AgentRotationRefusedError, AgentTerm, AgentTokens, decode_agent_tokens
+from mooring.trust.sharedkeys import envelope, servertoken
 from mooring.trust.sharedkeys.envelope import KEY, SharedKeysRow, TokenTerm, WrongTokenError
 from mooring.trust.sharedkeys.keyset import TOKEN_KEY, SharedKeySet, are_related
 from mooring.trust.sharedkeys.reconciliation import (
@@ -61,8 +60,14 @@ from mooring.trust.sharedkeys.reconciliation import (
     missing_keys,
     next_action,
 )
-from mooring.trust.sharedkeys.rotation import KnownTokenError, rotated, unexpired
-from mooring.trust.sharedkeys.servertoken import generate_token
+from mooring.trust.sharedkeys.serverjoin import KnownTokenError, rotated, unexpired
+from mooring.trust.sharedkeys.servertoken import (
+    AgentRotationRefusedError,
+    AgentTerm,
+    AgentTokens,
+    decode_agent_tokens,
+    generate_token,
+)
 from mooring.trust.sharedkeys.settings import FILES, SharedKeysSettings
 
 log = logging.getLogger("mooring.plane")
@@ -445,8 +450,8 @@ class SharedKeys:
             token = new if new is not None else generate_token(self._entropy)
             server_tokens = [digest(one.token) for one in server_terms]
             before = self._agent_terms(keys, server_terms)
-            after = agenttokens.rotated(before, token, self._new_id(), server_tokens, grace, self._clock.now())
-            changed = keys.with_file(agenttokens.NAME, agenttokens.encode_agent_tokens(after))
+            after = servertoken.rotated(before, token, self._new_id(), server_tokens, grace, self._clock.now())
+            changed = keys.with_file(servertoken.NAME, servertoken.encode_agent_tokens(after))
             assert self._data_key is not None  # `_present` opened the row
             self._token.accept(server_terms, (), self._clock.now())  # a change of theirs counts as taken with this row
             following = envelope.reseal(row, changed, self._data_key, self._entropy)
@@ -589,9 +594,9 @@ class SharedKeys:
     async def _store(self, entry: Entry | None, row: SharedKeysRow, keys: SharedKeySet) -> bool:
         assert self._data_key is not None  # the caller opened the row
         generation = self._files.record().agreed.generation
-        if generation <= row.generation or agenttokens.NAME not in keys.files:
+        if generation <= row.generation or servertoken.NAME not in keys.files:
             stored = envelope.open_keys(row, self._data_key)
-            keys = keys.with_file(agenttokens.NAME, stored.files.get(agenttokens.NAME))
+            keys = keys.with_file(servertoken.NAME, stored.files.get(servertoken.NAME))
             if keys.fingerprint == stored.fingerprint:
                 await asyncio.to_thread(self._files.write, keys, _agreed(row))
                 return True
@@ -629,7 +634,7 @@ def _agreed(row: SharedKeysRow) -> Agreed:
 
 def _agent_tokens(keys: SharedKeySet) -> AgentTokens | None:
     """Return the agent tokens in a set of keys; None before their first rotation."""
-    content = keys.files.get(agenttokens.NAME)
+    content = keys.files.get(servertoken.NAME)
     return decode_agent_tokens(content.reveal()) if content is not None else None
 
 

@@ -18,7 +18,7 @@ from mooring.errors import ConfigError, MooringError
 from mooring.registry.cache.events import normalize
 from mooring.storage.contract import Storage
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.jws import KUBECONFIG_KEY
+from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.kubeconfig.model import client_cas
 from mooring.trust.kubeconfig.text import parse_kubeconfig

@@ -26,8 +26,7 @@ from mooring.plane.configuration import ServerConfig
 from mooring.plane.files.exposed import warn_if_exposed
 from mooring.secret import Secret
 from mooring.trust.k3s import token as k3s
-from mooring.trust.k3s.acceptedtokens import FormerToken, decode_former, digest, encode_former
-from mooring.trust.k3s.agenttoken import parse_agent_token
+from mooring.trust.k3s.acceptedtokens import FormerToken, decode_former, digest, encode_former, parse_agent_token
 from mooring.trust.sharedkeys.envelope import TokenTerm
 from mooring.trust.sharedkeys.servertoken import parse_token
 from mooring.trust.sharedkeys.settings import SharedKeysSettings

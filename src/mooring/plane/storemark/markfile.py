@@ -23,8 +23,8 @@ from typing import Any
 from mooring.client.files import MAX_READ, read_limited, write_atomic
 from mooring.errors import ConfigError
 from mooring.plane.files.lockfile import no_lock, open_lock
-from mooring.trust.ends.mark import Mark, parse_mark
-from mooring.trust.lineage.chain import parse_checkpoint
+from mooring.trust.endsmark import Mark, parse_mark
+from mooring.trust.lineage import parse_checkpoint
 
 log = logging.getLogger("mooring")
 

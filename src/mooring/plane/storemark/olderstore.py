@@ -28,7 +28,7 @@ from mooring.plane.storemark.rememberedends import RECORDED
 from mooring.storage.contract import CompactedError, Storage
 from mooring.storage.restores import read_restores, record_restore
 from mooring.storage.witnesses import read_witness
-from mooring.trust.ends.mark import Mark
+from mooring.trust.endsmark import Mark
 
 log = logging.getLogger("mooring")
 

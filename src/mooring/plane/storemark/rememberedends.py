@@ -2,7 +2,7 @@
 
 Rules kept here:
 * What is remembered has the state of the watch cache, so it comes after the commit. It may lag and never leads.
-* The newest ends of a kind are kept (`mooring.trust.ends.mark.make_room`).
+* The newest ends of a kind are kept (`mooring.trust.endsmark.make_room`).
 * A revocation that an administrator took back is not remembered, also when that happened while this server was stopped.
 """
 
@@ -24,8 +24,8 @@ from mooring.clock import Clock, rfc3339
 from mooring.controllers.bootstrap import expiration_of, is_token
 from mooring.registry.cache.events import Event
 from mooring.trust.bootstraptoken import tokensecret
-from mooring.trust.ends.mark import Mark, make_room
-from mooring.trust.lineage.chain import Checkpoint, checkpoint_of, record_name
+from mooring.trust.endsmark import Mark, make_room
+from mooring.trust.lineage import Checkpoint, checkpoint_of, record_name
 
 log = logging.getLogger("mooring")
 

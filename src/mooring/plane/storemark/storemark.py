@@ -2,7 +2,7 @@
 
 Rules kept here:
 * The mark has the newest revision that was seen, the cluster, the end of the lineage, and what ended: revocations, tokens and Nodes
-  that were deleted, joins that were counted, the rollover of the CA, the generation of the shared keys (`mooring.trust.ends.mark`).
+  that were deleted, joins that were counted, the rollover of the CA, the generation of the shared keys (`mooring.trust.endsmark`).
 * A clean stop writes it; after `kill -9` it is behind by PAUSE or, where only the revision changed, by REVISION_PAUSE.
 * A store that was restored while this server runs, which the driver of etcd notices, is judged before the next write of the mark.
 * Until an older store is settled the mark stays as it was: another start, and another worker, come to the same judgement.
@@ -35,7 +35,7 @@ from mooring.registry.store import Registry
 from mooring.storage.contract import Storage
 from mooring.storage.restores import read_restores
 from mooring.storage.witnesses import add_witness
-from mooring.trust.ends.mark import Mark
+from mooring.trust.endsmark import Mark
 
 log = logging.getLogger("mooring")
 

@@ -30,7 +30,7 @@ from mooring.registry.admission.request import AdmissionRequest
 from mooring.trust.bootstraptoken.restrictions import read_restrictions
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
-from mooring.trust.lineage.chain import START, record_name, sequence_of
+from mooring.trust.lineage import START, record_name, sequence_of
 
 # Admission plugins for certificate requests: the rights to approve and sign, and subjects that no request may have.
 #

@@ -4,7 +4,7 @@ Rules kept here:
 * Each worker follows the files of the data directory by itself. A rotated token is in force in all of them within two looks.
 * A start makes the token before it builds authenticators. Where there is none, as in a dry run, none is accepted.
 * A store in memory has no such files: there the settings give the token.
-* Agent tokens that were rotated once count, and no longer the settings (`mooring.trust.sharedkeys.agenttokens`). When their file
+* Agent tokens that were rotated once count, and no longer the settings (`mooring.trust.sharedkeys.servertoken`). When their file
   disappears under a running server, what was read last stays.
 """
 
@@ -19,12 +19,10 @@ from mooring.authn.k3stoken import K3sTokenAuthenticator
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
-from mooring.trust.k3s.acceptedtokens import AcceptedTokens, decode_former, digest
-from mooring.trust.k3s.agenttoken import check_agent_token, parse_agent_token
+from mooring.trust.k3s.acceptedtokens import AcceptedTokens, check_agent_token, decode_former, digest, parse_agent_token
 from mooring.trust.k3s.settings import K3sSettings
-from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
-from mooring.trust.sharedkeys.agenttokens import AgentTokens, decode_agent_tokens
-from mooring.trust.sharedkeys.servertoken import parse_token
+from mooring.trust.sharedkeys.servertoken import NAME as AGENT_TOKENS
+from mooring.trust.sharedkeys.servertoken import AgentTokens, decode_agent_tokens, parse_token
 from mooring.trust.sharedkeys.settings import SharedKeysSettings
 
 KEY = "k3s-supervisor"

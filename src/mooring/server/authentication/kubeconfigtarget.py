@@ -17,10 +17,9 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings.addresses import names_user
-from mooring.trust.cafile import named_cas
 from mooring.trust.httpexchange import PROXY, UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.httpproxy import ProxySettingError
-from mooring.trust.httpsurl import https_url_problem
+from mooring.trust.httpsurl import https_url_problem, named_cas
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 
 # A target of the second stage that a kubeconfig describes: a webhook.

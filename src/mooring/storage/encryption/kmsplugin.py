@@ -31,7 +31,7 @@ from mooring.trust.encryption.encryptedobject import (
     encode_map_entry,
     sorted_annotations,
 )
-from mooring.trust.encryption.envelope import PluginStatus
+from mooring.trust.encryption.transformer import PluginStatus
 
 SERVICE = "/v2.KeyManagementService/"
 MAX_REPLY = 64 << 10

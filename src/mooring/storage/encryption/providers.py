@@ -2,7 +2,7 @@
 
 Rules kept here:
 * A new configuration comes into force whole, after each plugin that it adds was healthy once. Until then the old one stays.
-* Each plugin is asked for its status at intervals. A new key id gives a new seed (`mooring.trust.encryption.envelope`).
+* Each plugin is asked for its status at intervals. A new key id gives a new seed (`mooring.trust.encryption.transformer`).
 * A data key is decrypted once, however many values need it at the same time. One that the plugin does not decrypt, or whose answer
   opens no value, waits before it is asked for again: 3 s first, twice as long after each failure, 5 minutes at most. No other data
   key waits for it.
@@ -30,8 +30,14 @@ from mooring.storage.encryption.kmsplugin import KmsPluginClient, PluginError, U
 from mooring.trust.encryption.ciphers import SEED, CipherError, Entropy
 from mooring.trust.encryption.configuration import EncryptionConfiguration, GroupResource, KmsPlugin
 from mooring.trust.encryption.encryptedobject import EncryptedDataKey
-from mooring.trust.encryption.envelope import DataKeyNeededError, Envelope
-from mooring.trust.encryption.transformer import PLAIN, Transformer, Transformers, UnreadableError
+from mooring.trust.encryption.transformer import (
+    PLAIN,
+    DataKeyNeededError,
+    Envelope,
+    Transformer,
+    Transformers,
+    UnreadableError,
+)
 
 HEALTHY_SECONDS = 20.0
 """Between two questions to a healthy plugin; kube-apiserver's health check keeps an answer as long."""

@@ -33,7 +33,7 @@ import grpc.aio
 from mooring.errors import ConfigError, StorageError, UnknownOutcomeError
 from mooring.settings.storage import StorageSettings
 from mooring.storage.etcd import messages
-from mooring.trust.cafile import named_cas
+from mooring.trust.httpsurl import named_cas
 
 ATTEMPT_SECONDS = 2.0
 """Deadline of one attempt of a small read: a member that hangs is left after it. etcd answers in milliseconds."""

@@ -1,27 +1,22 @@
-"""ConfigMap kube-public/cluster-info: its contents, and its signatures by the tokens that are eligible.
+"""Signature of cluster-info: a detached JWS over its kubeconfig (RFC 7515 appendix F).
 
-Rules kept here (docs/protocol/cluster-info.md):
-* It holds a kubeconfig with one cluster without a name, and `jws-kubeconfig-<id>` for every eligible token. Further addresses
-  of the cluster are entries named by their address. `certificate-authority-data` verifies the server; an extension of the
-  entry holds the CAs of client certificates where they differ.
-* During a rollover of the CA, `superseded-cas` holds the pins of CAs whose certificates members are asked to renew, separated by
-  commas. It is not signed: members read it from a server that they have verified.
-* Eligible: a Secret of the token type in kube-system whose name is strictly `bootstrap-token-<id>`, whose `token-id` equals
-  that id, whose `token-secret` is not empty (its format is not checked), not expired, usage `signing` exactly `true`.
-  deletionTimestamp does not matter.
-* The text under `kubeconfig` is signed unread. Without that key nothing changes: stale signatures stay.
-* `signed` returns None when nothing changes, so that a controller that watches its own writes stops.
+Rules kept here (docs/protocol/cluster-info.md#signature):
+* The header is exactly `{"alg":"HS256","kid":"<id>"}`; the text is `<header>..<signature>`, base64url without padding.
+* The key is the secret half of the token alone; no minimum length. The payload is the raw value, trailing newline included.
+* Verifying recomputes the whole text and compares it in constant time, so neither another algorithm nor another
+  layout of the header can pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hmac
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from mooring import base64url
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
-from mooring.trust.bootstraptoken.token import USAGE_SIGNING
+from mooring.trust.bootstraptoken.token import USAGE_SIGNING, BootstrapToken, is_token_id
 from mooring.trust.bootstraptoken.tokensecret import (
     KEY_ID,
     KEY_SECRET,
@@ -33,10 +28,59 @@ from mooring.trust.bootstraptoken.tokensecret import (
     usage_enabled,
 )
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
-from mooring.trust.discovery.jws import KUBECONFIG_KEY, SIGNATURE_PREFIX, sign_encoded
+from mooring.trust.discovery.errors import NotSetUpError, SignatureMissingError, SignatureWrongError
 from mooring.trust.discovery.pins import Pin
 from mooring.trust.kubeconfig.model import cluster_info_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
+
+KUBECONFIG_KEY = "kubeconfig"
+SIGNATURE_PREFIX = "jws-kubeconfig-"
+
+
+def sign_encoded(encoded_payload: bytes, token_id: str, token_secret: bytes) -> str:
+    """Return the signature of a payload in base64url: a signer of thousands of tokens encodes the payload once."""
+    if not is_token_id(token_id):
+        raise ValueError("a signature carries a token id of 6 characters a-z and 0-9")
+    header = base64url.encode(b'{"alg":"HS256","kid":"%s"}' % token_id.encode()).encode()
+    signature = hmac.digest(token_secret, header + b"." + encoded_payload, "sha256")
+    return f"{header.decode()}..{base64url.encode(signature)}"
+
+
+def sign(payload: bytes, token_id: str, token_secret: bytes) -> str:
+    """Return the detached signature of `payload` by the token."""
+    return sign_encoded(base64url.encode(payload).encode(), token_id, token_secret)
+
+
+def verify(data: Mapping[str, str], token: BootstrapToken, step: str = "verifying cluster-info") -> str:
+    """Return the kubeconfig in the data of a cluster-info ConfigMap after verifying its signature by `token`.
+
+    Raises NotSetUpError, SignatureMissingError or SignatureWrongError, each beginning with `step`.
+    """
+    text = data.get(KUBECONFIG_KEY)
+    if not text:  # kubeadm takes an empty value for an absent one, too
+        raise NotSetUpError(step)
+    found = data.get(SIGNATURE_PREFIX + token.id)
+    if not found:
+        raise SignatureMissingError(step, token.id, others=any(key.startswith(SIGNATURE_PREFIX) for key in data))
+    wanted = sign(text.encode("utf-8", "surrogatepass"), token.id, token.secret.reveal())
+    if not hmac.compare_digest(wanted.encode(), found.encode("utf-8", "surrogatepass")):
+        raise SignatureWrongError(step, token.id)
+    return text
+
+
+# ConfigMap kube-public/cluster-info: its contents, and its signatures by the tokens that are eligible.
+#
+# Rules kept here (docs/protocol/cluster-info.md):
+# * It holds a kubeconfig with one cluster without a name, and `jws-kubeconfig-<id>` for every eligible token. Further addresses
+#   of the cluster are entries named by their address. `certificate-authority-data` verifies the server; an extension of the
+#   entry holds the CAs of client certificates where they differ.
+# * During a rollover of the CA, `superseded-cas` holds the pins of CAs whose certificates members are asked to renew, separated
+#   by commas. It is not signed: members read it from a server that they have verified.
+# * Eligible: a Secret of the token type in kube-system whose name is strictly `bootstrap-token-<id>`, whose `token-id` equals
+#   that id, whose `token-secret` is not empty (its format is not checked), not expired, usage `signing` exactly `true`.
+#   deletionTimestamp does not matter.
+# * The text under `kubeconfig` is signed unread. Without that key nothing changes: stale signatures stay.
+# * `signed` returns None when nothing changes, so that a controller that watches its own writes stops.
 
 NAMESPACE = "kube-public"
 NAME = "cluster-info"

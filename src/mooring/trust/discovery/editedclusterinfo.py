@@ -28,9 +28,8 @@ from mooring.errors import quoted
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates, certificates_among, certificates_pem
 from mooring.pki.x509.certificate import Certificate
-from mooring.trust.discovery.clusterinfo import NAME, NAMESPACE
+from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY, NAME, NAMESPACE
 from mooring.trust.discovery.errors import UnusableClusterInfoError
-from mooring.trust.discovery.jws import KUBECONFIG_KEY
 from mooring.trust.discovery.pins import PinError, pin_of, pins_of
 from mooring.trust.discovery.trustedcluster import published_cluster, trusted_cluster
 from mooring.trust.kubeconfig.model import CLIENT_CA, Kubeconfig, KubeconfigError

@@ -8,15 +8,18 @@ Rules kept here (docs/protocol/discovery-and-join.md):
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from mooring.trust.answertext import after_colon, answer_text, in_brackets
-from mooring.trust.auditid import explained_by
-from mooring.trust.discovery import errors
+from mooring.pki.x509 import bundles
+from mooring.trust.answertext import after_colon, answer_text, explained_by, in_brackets
+from mooring.trust.discovery import clusterinfo, errors
 from mooring.trust.discovery.clusterinfo import NAME, PATH
-from mooring.trust.discovery.notices import DiscoveryExchange
+from mooring.trust.discovery.errors import DiscoveryError, ForbiddenAnswerError, UnusableClusterInfoError
+from mooring.trust.discovery.pins import Pin, check_pins
+from mooring.trust.discovery.polling import DiscoveryExchange, Notice
+from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import (
     ACCEPT_JSON,
     CERTIFICATE,
@@ -26,13 +29,16 @@ from mooring.trust.httpexchange import (
     TIMEOUT,
     TOO_LONG,
     UNREACHABLE,
+    UNVERIFIED,
+    Exchange,
     HttpFailure,
     HttpRequest,
     HttpResponse,
     Trust,
     send,
 )
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig.model import Cluster, KubeconfigError, KubeconfigUser, discovery_cluster
+from mooring.trust.kubeconfig.text import parse_kubeconfig
 
 MAX_BODY = 4 << 20
 """Bytes: a ConfigMap holds at most 1 MiB; JSON escapes can double that, metadata and indentation need a little more."""
@@ -153,3 +159,50 @@ def _json_object(step: str, body: bytes) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise errors.NotKubernetesError(step, "JSON, but no object")
     return value
+
+
+# Verification of a server by the pins of its CA alone, for a user with credentials of their own and no bootstrap token.
+#
+# Steps (docs/protocol/discovery-and-join.md; the numbers in error messages are the same):
+#  1. fetch cluster-info without verification and without credentials: it names the CA of the server;
+#  2. compare that CA with the pins;
+#  3. fetch cluster-info again, TLS verified under the pinned certificates alone: the server at this address has the pinned CA.
+# Everything else in cluster-info is ignored: it is not signed by a token that the user has.
+
+
+def pinned_ca(server: str, pins: Collection[Pin]) -> Exchange[bytes]:
+    """Return the pinned certificates of the CA of `server` (an https URL), as PEM. Raises DiscoveryError."""
+    step = f"fetching cluster-info from {server} (step 1)"
+    data = read_cluster_info(step, (yield from send(cluster_info_request(server, UNVERIFIED))))
+    try:
+        cluster = discovery_cluster(parse_kubeconfig(data.get(clusterinfo.KUBECONFIG_KEY, "")))
+    except KubeconfigError as error:
+        raise UnusableClusterInfoError(step, str(error)) from None
+
+    pinned = check_pins(cluster.ca_pem, pins, f"comparing the CA of {server} with the pins (step 2)")
+    ca_pem = bundles.certificates_pem(pinned)
+
+    step = f"fetching cluster-info from {server} with TLS verified (step 3)"
+    reply = yield from send(cluster_info_request(server, Trust(ca_pem)))
+    with suppress(ForbiddenAnswerError):  # TLS has proved the server
+        read_cluster_info(step, reply)
+    return ca_pem
+
+
+# Proof of the way to a discovered cluster, for a file that another program uses: exactly what is written is tried first.
+
+
+def led_by_proved(found: TrustedCluster) -> DiscoveryExchange[TrustedCluster]:
+    """Return the cluster with the first address in front that responds by the way to it. Raises the last DiscoveryError."""
+    last: DiscoveryError | None = None
+    for turn, one in enumerate(found.clusters):
+        if last is not None:
+            yield Notice(f"warning: {last}; {one.server} is tried instead", keep=True)
+        try:
+            yield from prove_server(one)
+        except DiscoveryError as error:
+            last = error
+        else:
+            return found.led_by(turn)
+    assert last is not None  # a cluster has an address
+    raise last

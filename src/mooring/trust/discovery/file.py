@@ -1,25 +1,28 @@
-"""Discovery by file: trust a kubeconfig that the user brings, and complete it by what the cluster publishes.
-
-Steps (docs/protocol/discovery-and-join.md; the numbers in error messages are the same):
- 1. read the document, refuse credentials in it unless they were allowed, choose the cluster;
- 2. fetch cluster-info with the document's trust. 403 is success, because TLS proved the server. Where the two differ, the
-    document wins.
-"""
+"""Discovery by a file, which may be read over HTTPS."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from urllib.parse import urlsplit
 
-from mooring.trust.discovery import jws
+from mooring.trust.answertext import answer_text
+from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.errors import (
     CredentialsRefusedError,
     DiscoveryError,
     ForbiddenAnswerError,
+    RefusedAnswerError,
     UnusableClusterInfoError,
 )
-from mooring.trust.discovery.fetch import cluster_info_request, prove_server, read_cluster_info, trust_of
-from mooring.trust.discovery.notices import DiscoveryExchange, Notice
-from mooring.trust.discovery.polling import Polling, Rounds
+from mooring.trust.discovery.fetch import (
+    MAX_BODY,
+    cluster_info_request,
+    connection_error,
+    prove_server,
+    read_cluster_info,
+    trust_of,
+)
+from mooring.trust.discovery.polling import DiscoveryExchange, Notice, Polling, Rounds
 from mooring.trust.discovery.trustedcluster import (
     TrustedCluster,
     check_ca,
@@ -27,6 +30,7 @@ from mooring.trust.discovery.trustedcluster import (
     learned_beside,
     trusted_cluster,
 )
+from mooring.trust.httpexchange import ACCEPT_JSON, SYSTEM_ROOTS, HttpFailure, HttpRequest
 from mooring.trust.kubeconfig.model import (
     Cluster,
     Kubeconfig,
@@ -42,6 +46,13 @@ from mooring.trust.kubeconfig.model import (
     validate_kubeconfig,
 )
 from mooring.trust.kubeconfig.text import parse_kubeconfig
+
+# Discovery by file: trust a kubeconfig that the user brings, and complete it by what the cluster publishes.
+#
+# Steps (docs/protocol/discovery-and-join.md; the numbers in error messages are the same):
+#  1. read the document, refuse credentials in it unless they were allowed, choose the cluster;
+#  2. fetch cluster-info with the document's trust. 403 is success, because TLS proved the server. Where the two differ, the
+#     document wins.
 
 
 def discover_by_file(
@@ -78,7 +89,7 @@ def discover_by_file(
         step = f"fetching cluster-info from {one.server} (step 2)"
         reply = yield from rounds.send(cluster_info_request(one.server, trust_of(one), user))
         try:
-            published = read_cluster_info(step, reply, user).get(jws.KUBECONFIG_KEY)
+            published = read_cluster_info(step, reply, user).get(clusterinfo.KUBECONFIG_KEY)
             return (yield from _complete(found.led_by(turn), published))
         except ForbiddenAnswerError:
             yield Notice("The server keeps cluster-info to itself; TLS proved it, so the discovery document stands")
@@ -142,3 +153,28 @@ def _complete(found: TrustedCluster, published: str | None) -> DiscoveryExchange
         return replace(found, warnings=(*found.warnings, warning))
     others = tuple(replace(one, ca_pem=cluster.ca_pem) for one in found.others)
     return replace(found, cluster=proved, others=others)
+
+
+# Discovery by URL: fetch a discovery document over https, verified by the system's roots, then proceed as with a file.
+
+
+def discover_by_url(
+    url: str, *, allow_credentials: bool = False, polling: Polling = Polling()
+) -> DiscoveryExchange[TrustedCluster]:
+    """Discover a cluster by the document at an https URL, which is fetched once. Raises DiscoveryError."""
+    printable = _without_secrets(url)
+    yield Notice(f"Fetching the discovery document {printable}")
+    step = f"fetching the discovery document {printable} (step 1)"
+    reply = yield from Rounds(polling).send(HttpRequest(SYSTEM_ROOTS, url=url, headers=ACCEPT_JSON, max_bytes=MAX_BODY))
+    if isinstance(reply, HttpFailure):
+        raise connection_error(step, reply)
+    if reply.status != 200:
+        has_secret = printable != url  # a page of errors may repeat parts of the URL
+        raise RefusedAnswerError(step, reply.status, "" if has_secret else answer_text(reply.body))
+    return (yield from discover_by_file(reply.body, allow_credentials=allow_credentials, polling=polling, via="url"))
+
+
+def _without_secrets(url: str) -> str:
+    """Return the URL without user name, password and query: the query of a signed URL is a credential."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,4 +1,4 @@
-"""Polling of a cluster's servers until one passes discovery: rounds, budget, and repeated errors."""
+"""Notice messages of discovery, and the type of its exchanges."""
 
 from __future__ import annotations
 
@@ -10,8 +10,23 @@ from typing import TypeVar
 
 from mooring.duration import format_duration
 from mooring.trust.discovery.errors import DiscoveryError, SignatureMissingError
-from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait, send
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One line for the user, without secrets. `keep`: the line stays on the terminal, as one about a failure does."""
+
+    message: str
+    keep: bool = False
+
+
+DiscoveryExchange = Generator[HttpRequest | Wait | Notice, Reply, R]
+
+
+# Polling of a cluster's servers until one passes discovery: rounds, budget, and repeated errors.
 
 LEAST_SECONDS = 1.0
 """Seconds of a request, however little of the budget is left: one round is always made."""

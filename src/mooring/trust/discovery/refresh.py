@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.apimachinery.schema import Obj
-from mooring.trust.discovery import jws
+from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import SUPERSEDED_KEY
 from mooring.trust.discovery.errors import CertificateError, DiscoveryError, UnusableClusterInfoError
 from mooring.trust.discovery.fetch import cluster_info_request, prove_server, read_cluster_info, trust_of
-from mooring.trust.discovery.notices import DiscoveryExchange, Notice
+from mooring.trust.discovery.polling import DiscoveryExchange, Notice
 from mooring.trust.discovery.trustedcluster import TrustedCluster, learned_beside, published_cluster, trusted_cluster
 from mooring.trust.httpexchange import send
 from mooring.trust.httpsurl import url_of
@@ -313,8 +313,8 @@ def _fetch_published(cluster: Cluster) -> DiscoveryExchange[TrustedCluster]:
     """Return the cluster-info of a server that the CAs of `cluster` verify. Raises DiscoveryError."""
     step = f"fetching cluster-info from {cluster.server} with TLS verified"
     data = read_cluster_info(step, (yield from send(cluster_info_request(cluster.server, trust_of(cluster)))))
-    if jws.KUBECONFIG_KEY not in data:
-        raise UnusableClusterInfoError(step, f'it has no key "{jws.KUBECONFIG_KEY}"')
-    config, found = published_cluster(step, data[jws.KUBECONFIG_KEY])
+    if clusterinfo.KUBECONFIG_KEY not in data:
+        raise UnusableClusterInfoError(step, f'it has no key "{clusterinfo.KUBECONFIG_KEY}"')
+    config, found = published_cluster(step, data[clusterinfo.KUBECONFIG_KEY])
     superseded = frozenset(data.get(SUPERSEDED_KEY, "").split(",")) - {""}
     return replace(trusted_cluster(step, config, found, "member"), superseded=superseded)

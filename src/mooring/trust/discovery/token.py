@@ -22,16 +22,15 @@ from dataclasses import replace
 from mooring.errors import ConfigError
 from mooring.pki.x509 import bundles
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.discovery import jws
+from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.errors import (
     CaHashMismatchError,
     ClusterInfoChangedError,
     UnusableClusterInfoError,
 )
 from mooring.trust.discovery.fetch import cluster_info_request, read_cluster_info, trust_of
-from mooring.trust.discovery.notices import DiscoveryExchange, Notice
 from mooring.trust.discovery.pins import Pin, check_pins
-from mooring.trust.discovery.polling import Polling, Rounds
+from mooring.trust.discovery.polling import DiscoveryExchange, Notice, Polling, Rounds
 from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
 from mooring.trust.httpexchange import UNVERIFIED
 from mooring.trust.httpsurl import url_of
@@ -80,7 +79,7 @@ def _try_endpoint(
     reply = yield from rounds.send(cluster_info_request(server, UNVERIFIED))
     data = read_cluster_info(step, reply)
 
-    text = jws.verify(data, token, f"verifying cluster-info from {endpoint} (step 2)")
+    text = clusterinfo.verify(data, token, f"verifying cluster-info from {endpoint} (step 2)")
     yield Notice(f"Cluster-info from {endpoint} is signed by token {token.id}")
 
     step = f"reading the kubeconfig of cluster-info from {endpoint} (step 3)"
@@ -106,9 +105,9 @@ def _try_endpoint(
     data = read_cluster_info(step, reply)
 
     step = f"comparing both copies of cluster-info from {endpoint} (step 6)"
-    if data.get(jws.KUBECONFIG_KEY, text) != text:
+    if data.get(clusterinfo.KUBECONFIG_KEY, text) != text:
         raise ClusterInfoChangedError(step)
-    jws.verify(data, token, step)
+    clusterinfo.verify(data, token, step)
     return replace(found, via="token+pins")
 
 

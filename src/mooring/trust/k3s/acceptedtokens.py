@@ -1,19 +1,10 @@
-"""Passwords that the supervisor accepts now: the server token, the agent token, and tokens that were rotated away.
+"""Agent token: the password with which agents join, when it is not the server token.
 
-    server/token                 the server token in force
-    server/former-tokens.json    {"formerTokens": [{"sha256": "<hex>", "until": "<RFC 3339>"}]}: digests of former ones, each with
-                                 the end of its grace
-
-Rules kept here (docs/protocol/k3s.md#authentication-of-the-supervisor, docs/adr/0051-the-supervisor-api.md):
-* Tokens are kept as SHA-256 digests. They are random, or as long as a server token must be, and guesses are limited: a slow hash
-  for each request would let a stranger occupy the processor.
-* All accepted digests are compared, each in constant time. How long a refusal takes tells nothing about them.
-* A former token is accepted before the end of its grace, which is checked at each use. Afterwards it is refused as `rotated-token`,
-  even by a server in whose data directory it still stands as the present one: that one could not learn the new token.
-* Without an agent token, user `node` has the passwords of user `server`.
-* A former agent token is judged likewise for user `node`, as `rotated-agent-token` after its grace. Its digest stands beside the
-  present one (`mooring.trust.sharedkeys.agenttokens`).
-* Values are immutable. A rotation replaces the whole object.
+Rules kept here:
+* It is one line of printable characters in the grammar of k3s (`mooring.trust.k3s.token`). Its password alone counts.
+* The user is `node`, or none. A bootstrap token is refused: it has a Secret of its own, and an end.
+* It is as long as a server token at least: nothing but the limit on guesses protects it. `--allow-short-server-token` accepts a
+  shorter one, too.
 """
 
 from __future__ import annotations
@@ -30,6 +21,60 @@ from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import ConfigError, MooringError
 from mooring.secret import Secret
 from mooring.trust.k3s.identity import AGENT_USER, SERVER_USER
+from mooring.trust.k3s.token import NODE, TokenFormatError, parse_token
+
+MIN_PASSWORD, MAX_PASSWORD = 16, 512
+"""Characters, as of a server token (`mooring.trust.sharedkeys.servertoken`)."""
+_PRINTABLE = re.compile(rb"[\x21-\x7e]+")
+
+
+def parse_agent_token(data: bytes, place: str, least: int = MIN_PASSWORD) -> Secret:
+    """Return the password of the agent token that `place` holds. Raises ConfigError, which names the place and not the token.
+
+    `least`: characters that it must have.
+    """
+    try:
+        token = parse_token(data.strip())
+    except TokenFormatError as error:
+        raise ConfigError(f"{place}: {error}: an agent token is a password, or ends with ::node:<password>") from None
+    if token.bootstrap is not None:
+        raise ConfigError(f"{place}: this is a bootstrap token; machines join with it without any setting")
+    if token.username not in ("", NODE):
+        raise ConfigError(f"{place}: the agent token must end with ::node:<password>, or be the password alone")
+    password = token.password or Secret(b"")
+    if len(password.reveal()) > MAX_PASSWORD or _PRINTABLE.fullmatch(password.reveal()) is None:
+        raise ConfigError(
+            f"{place}: an agent token is one line of {least} to {MAX_PASSWORD} printable ASCII characters without spaces"
+        )
+    check_agent_token(password, place, least)
+    return password
+
+
+def check_agent_token(password: Secret, place: str, least: int) -> None:
+    """Raise ConfigError for an agent token of fewer than `least` characters."""
+    if len(password.reveal()) < least:
+        raise ConfigError(
+            f"{place}: an agent token is one line of {least} to {MAX_PASSWORD} printable ASCII characters without spaces; "
+            "--allow-short-server-token accepts a shorter one, as k3s does"
+        )
+
+
+# Passwords that the supervisor accepts now: the server token, the agent token, and tokens that were rotated away.
+#
+#     server/token                 the server token in force server/former-tokens.json    {"formerTokens": [{"sha256": "<hex>",
+#     "until": "<RFC 3339>"}]}: digests of former ones, each with the end of its grace
+#
+# Rules kept here (docs/protocol/k3s.md#authentication-of-the-supervisor, docs/adr/0051-the-supervisor-api.md):
+# * Tokens are kept as SHA-256 digests. They are random, or as long as a server token must be, and guesses are limited: a slow
+#   hash for each request would let a stranger occupy the processor.
+# * All accepted digests are compared, each in constant time. How long a refusal takes tells nothing about them.
+# * A former token is accepted before the end of its grace, which is checked at each use. Afterwards it is refused as
+#   `rotated-token`, even by a server in whose data directory it still stands as the present one: that one could not learn the new
+#   token.
+# * Without an agent token, user `node` has the passwords of user `server`.
+# * A former agent token is judged likewise for user `node`, as `rotated-agent-token` after its grace. Its digest stands beside
+#   the present one (`mooring.trust.sharedkeys.servertoken`).
+# * Values are immutable. A rotation replaces the whole object.
 
 ACCEPTED, UNKNOWN, WRONG, ROTATED = "accepted", "unknown-user", "wrong-join-token", "rotated-token"
 ROTATED_AGENT = "rotated-agent-token"

@@ -7,8 +7,7 @@ Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 
 from __future__ import annotations
 
-from mooring.trust.answertext import in_brackets
-from mooring.trust.auditid import explained_by
+from mooring.trust.answertext import explained_by, in_brackets
 from mooring.trust.discovery.errors import DiscoveryError, cause
 
 UnusableResponseError = cause("unusable-response", "{}; check the address and the port")

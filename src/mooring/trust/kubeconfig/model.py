@@ -25,9 +25,8 @@ from mooring.apimachinery.names import dns1123_label_errors
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.cafile import named_cas
 from mooring.trust.httpproxy import proxy_url_problem
-from mooring.trust.httpsurl import is_https
+from mooring.trust.httpsurl import is_https, named_cas
 
 EXEC_MODES = ("Never", "IfAvailable", "Always")
 EXEC_OPTIONAL_MODE = ("client.authentication.k8s.io/v1alpha1", "client.authentication.k8s.io/v1beta1")

@@ -21,8 +21,8 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
 from mooring.secret import Secret
 from mooring.trust.discovery.pins import pin_of
-from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
-from mooring.trust.sharedkeys.agenttokens import public_part
+from mooring.trust.sharedkeys.servertoken import NAME as AGENT_TOKENS
+from mooring.trust.sharedkeys.servertoken import public_part
 
 CA, CA_KEY = "ca.crt", "ca.key"
 TOKEN_KEY, LINEAGE_KEY = "sa.key", "lineage.key"

@@ -1,23 +1,17 @@
-"""Requests of a server, or of its operator, to the supervisor API of a server of the cluster, as exchanges.
+"""Rotation of the server token: the tokens that a row is sealed for, before and after.
 
-Rules kept here (docs/protocol/k3s.md#join-of-a-server):
-* The token is the server token. An agent token and a bootstrap token are refused by their form, before anything is asked; an agent
-  token without its user is recognised by the server, which accepts it for agents alone.
-* The token needs the hash of the CA. Its password goes to the server, and anyone who has it and the store has the keys of the CA:
-  trust on first use would be too little. k3s warns and goes on.
-* Trust comes first (`exchanges`). The password is sent over TLS that verifies under the CAs that the hash vouches for.
-* Settings that all servers must share are compared before the keys are opened, and each difference is named. In a cluster with an
-  agent token user `node` has another password: there the configuration comes with the sealed keys.
-* The keys come sealed, and the token opens them here. A server that answers with keys in clear is refused.
-* A request is sent once more when nothing answers, for as long as the polling allows. A refusal is final at once.
+Rules kept here (docs/adr/0054-rotation-of-the-server-token.md):
+* The new token comes first and has no end. The one before it gets an end, which no later rotation moves back.
+* Tokens whose end has passed are left out. Without a grace every former token is.
+* A token that the row knows already is refused: its end could not be told.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -29,8 +23,7 @@ from mooring.secret import Secret
 from mooring.trust.answertext import after_colon, answer_text
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.fetch import connection_error
-from mooring.trust.discovery.notices import DiscoveryExchange
-from mooring.trust.discovery.polling import Polling, Rounds
+from mooring.trust.discovery.polling import DiscoveryExchange, Polling, Rounds
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, send
 from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.k3s.exchanges import JOIN_POLLING, TrustedCa, establish_trust
@@ -39,9 +32,70 @@ from mooring.trust.k3s.refusals import NotASupervisorError
 from mooring.trust.k3s.token import NODE, SERVER, K3sToken, TokenFormatError, parse_token
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.sharedkeys import servertoken
-from mooring.trust.sharedkeys.agenttokens import NAME as AGENT_TOKENS
-from mooring.trust.sharedkeys.agenttokens import AgentTokens, decode_agent_tokens
-from mooring.trust.sharedkeys.envelope import SharedKeysRow, decode, open_keys, unlock
+from mooring.trust.sharedkeys.envelope import MAX_WRAPS, SharedKeysRow, TokenTerm, decode, open_keys, unlock
+from mooring.trust.sharedkeys.servertoken import NAME as AGENT_TOKENS
+from mooring.trust.sharedkeys.servertoken import AgentTokens, decode_agent_tokens
+
+DEFAULT_GRACE = timedelta(hours=24)
+"""Time for which the former token still works: a day of work to change what starts servers and joins machines."""
+MAX_GRACE = timedelta(days=30)
+"""A former token that works longer is a second server token that no list shows."""
+
+
+class RotationRefusedError(ConfigError):
+    """The new token, or the number of tokens, is not accepted."""
+
+
+class KnownTokenError(RotationRefusedError):
+    """The new token is the present one, or a former one."""
+
+
+class TooManyTokensError(RotationRefusedError):
+    """The most former tokens that a row may have work already."""
+
+
+def check_grace(grace: timedelta) -> timedelta:
+    """Return the grace. Raises ConfigError for one that is negative or too long."""
+    if not timedelta() <= grace <= MAX_GRACE:
+        raise ConfigError(f"the grace of the former token is 0 to {MAX_GRACE.days * 24} hours")
+    return grace
+
+
+def rotated(terms: Sequence[TokenTerm], new: Secret, grace: timedelta, now: datetime) -> tuple[TokenTerm, ...]:
+    """Return the tokens after a rotation. Raises RotationRefusedError."""
+    if any(one.token == new for one in terms):
+        raise KnownTokenError(
+            "the new server token is the present one, or one that was replaced lately; give another one"
+        )
+    seconds = int(now.timestamp())
+    end = seconds + int(grace.total_seconds())
+    former = [replace(one, until=min(one.until or end, end)) for one in terms if end > seconds]
+    after = (TokenTerm(new, seconds), *unexpired(former, now))
+    if len(after) > MAX_WRAPS:
+        raise TooManyTokensError(
+            f"{MAX_WRAPS} server tokens open the keys of this cluster already: wait until the grace of one ends, or end them all "
+            "with --grace 0"
+        )
+    return after
+
+
+def unexpired(terms: Iterable[TokenTerm], now: datetime) -> tuple[TokenTerm, ...]:
+    """Return the tokens that work now."""
+    return tuple(one for one in terms if not 0 < one.until <= now.timestamp())
+
+
+# Requests of a server, or of its operator, to the supervisor API of a server of the cluster, as exchanges.
+#
+# Rules kept here (docs/protocol/k3s.md#join-of-a-server):
+# * The token is the server token. An agent token and a bootstrap token are refused by their form, before anything is asked; an
+#   agent token without its user is recognised by the server, which accepts it for agents alone.
+# * The token needs the hash of the CA. Its password goes to the server, and anyone who has it and the store has the keys of the
+#   CA: trust on first use would be too little. k3s warns and goes on.
+# * Trust comes first (`exchanges`). The password is sent over TLS that verifies under the CAs that the hash vouches for.
+# * Settings that all servers must share are compared before the keys are opened, and each difference is named. In a cluster with
+#   an agent token user `node` has another password: there the configuration comes with the sealed keys.
+# * The keys come sealed, and the token opens them here. A server that answers with keys in clear is refused.
+# * A request is sent once more when nothing answers, for as long as the polling allows. A refusal is final at once.
 
 ONCE = Polling(attempts=1)
 """For commands of a person, who waits."""

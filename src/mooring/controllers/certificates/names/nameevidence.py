@@ -33,7 +33,7 @@ from mooring.errors import UnreadableObjectError
 from mooring.pki.x509.canonicalnames import Name, canonical
 from mooring.pki.x509.namegate import CONTROL_PLANE
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.jws import KUBECONFIG_KEY
+from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
 from mooring.trust.kubeconfig.model import KubeconfigError
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 

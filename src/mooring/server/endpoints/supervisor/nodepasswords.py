@@ -5,7 +5,7 @@ Rules kept here (docs/protocol/k3s.md#node-passwords, docs/adr/0052-certificates
   it (`join_refusal`), and the request would be approved by itself.
 * Every later password is compared with the Secret, in a thread: scrypt takes a tenth of a second and 32 MiB. The
   number that runs, and the number that waits for one source, are limited. A recent proof is accepted once more
-  (`mooring.trust.k3s.recentproofs`).
+  (`mooring.trust.k3s.nodepassword`).
 * A password that cannot be stored or compared refuses the request. With `--k3s-node-password-fail-open` a request whose password
   cannot be stored goes on, as in k3s: the password is tried again every five seconds, and an Event tells the result. Its
   certificate stays. It never gets a name that belongs to somebody.
@@ -46,14 +46,15 @@ from mooring.registry.store import Registry
 from mooring.secret import Secret
 from mooring.trust.k3s.nodepassword import (
     NAMESPACE,
+    PROOF_KEY_BYTES,
     SALT_BYTES,
     NodePasswordError,
+    RecentProofs,
     hash_in,
     hash_password,
     new_secret,
     secret_name,
 )
-from mooring.trust.k3s.recentproofs import KEY_BYTES, RecentProofs
 
 log = logging.getLogger("mooring.server")
 
@@ -108,7 +109,7 @@ class NodePasswords:
         self._clock = clock
         self._entropy = entropy
         self._fail_open = fail_open
-        self._proofs = RecentProofs(entropy(KEY_BYTES))
+        self._proofs = RecentProofs(entropy(PROOF_KEY_BYTES))
         self._threads = ThreadPoolExecutor(max(1, THREADS // workers), thread_name_prefix="node-password")
         self._most = max(1, MAX_PER_SOURCE // workers)
         self._computing: Counter[str] = Counter()

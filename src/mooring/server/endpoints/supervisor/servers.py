@@ -30,13 +30,11 @@ from mooring.server.resources.watches import accept_headers, handshake_error, is
 from mooring.server.transport.http import JSON, Response
 from mooring.server.transport.responsewriter import ResponseWriter, WebSocketWriter
 from mooring.trust.k3s import token as k3s
-from mooring.trust.k3s.agenttoken import parse_agent_token
+from mooring.trust.k3s.acceptedtokens import parse_agent_token
 from mooring.trust.k3s.cahash import accepted_hashes
 from mooring.trust.k3s.identity import NO_NODE
-from mooring.trust.sharedkeys.agenttokens import AgentRotationRefusedError
-from mooring.trust.sharedkeys.rotation import DEFAULT_GRACE, RotationRefusedError, check_grace
-from mooring.trust.sharedkeys.serverjoin import ETCD_DISABLED
-from mooring.trust.sharedkeys.servertoken import parse_token
+from mooring.trust.sharedkeys.serverjoin import DEFAULT_GRACE, ETCD_DISABLED, RotationRefusedError, check_grace
+from mooring.trust.sharedkeys.servertoken import AgentRotationRefusedError, parse_token
 
 # Addresses of the API servers, from the EndpointSlices of the Service `default/kubernetes`, as k3s lists them.
 

@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from mooring.errors import ConfigError
-from mooring.trust.lineage.chain import Checkpoint, parse_checkpoint
+from mooring.trust.lineage import Checkpoint, parse_checkpoint
 
 VERSION = 1
 MAX_REVISION = 2**60

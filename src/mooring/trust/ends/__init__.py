@@ -1,1 +1,0 @@
-"""Ends that a server remembers outside the store: what was revoked, deleted, used up or replaced."""

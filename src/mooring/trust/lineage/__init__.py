@@ -1,1 +1,0 @@
-"""Lineage of certificates: the hash chain (`chain`), its verification (`verification`), and what a token obtained (`descent`)."""

@@ -1,1 +1,0 @@
-"""Logins of a user at a cluster: the stored record, and the ExecCredential that kubectl reads."""
