@@ -20,8 +20,8 @@ from mooring.authn.credentials import Credentials
 from mooring.authn.oidc.authenticator import MAX_HEADER, MAX_KEY_SET, MAX_TOKEN, Expected, check
 from mooring.authn.recovery import RecoveryAuthenticator
 from mooring.errors import MooringError
-from mooring.pki.jwt.compact import claimed_issuer, decode_unverified
-from mooring.pki.jwt.jwks import MAX_KEYS, parse_key_set
+from mooring.pki.jwt.keyset import MAX_KEYS, parse_key_set
+from mooring.pki.jwt.token import claimed_issuer, decode_unverified
 from mooring.pki.pem import MAX_PEM_BYTES
 from mooring.pki.x509 import bundles, requests
 from mooring.pki.x509.certificate import MAX_ELEMENTS

@@ -22,7 +22,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mooring.pki.jwt.jwks import jwks_document
+from mooring.pki.jwt.keyset import jwks_document
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
 from mooring.pki.x509 import profiles

@@ -22,7 +22,7 @@ from mooring.authz.table import AUTHORIZERS, PrivilegedGroup
 from mooring.cli.commands import COMMANDS
 from mooring.cli.options.declared import OPTION_ARGUMENTS
 from mooring.controllers.table import CONTROLLERS, ControllerSettings
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.signers import SIGNERS
 from mooring.plane.configuration import SUBJECTS, declared_settings
 from mooring.registry.admission.table import ADMISSION
@@ -93,7 +93,7 @@ def handlers() -> list[Any]:
 
 def signer_names() -> list[str]:
     """Return the names of signers that the modules of signers hold."""
-    named = (*instances("mooring.pki.x509.signers", str), *instances("mooring.pki.x509.supervisorsigners", str))
+    named = (*instances("mooring.pki.x509.signers", str), *instances("mooring.pki.x509.signers", str))
     found = [value for value in named if value.startswith(("kubernetes.io/", "mooring.io/")) and "\n" not in value]
     return [value for value in found if value.endswith(("-client", "-serving", "-kubelet", "-unknown"))]
 

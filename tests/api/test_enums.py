@@ -7,7 +7,7 @@ import pytest
 from mooring.api.kinds import RESOURCES
 from mooring.apimachinery.openapi.v3 import openapi_v3_document
 from mooring.apimachinery.schema import Obj
-from mooring.pki.x509.usages import USAGES
+from mooring.pki.x509.profiles import USAGES
 from tests.support.rows import each_row
 
 ENUMS = {

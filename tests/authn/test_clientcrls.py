@@ -18,7 +18,7 @@ from mooring.authn.x509 import READ_PLURALS, ClientCertificateAuthenticator, Cli
 from mooring.identity import NODES
 from mooring.pki.x509.checkedpeer import recorded, recorded_peer
 from mooring.pki.x509.crl import Crl
-from mooring.pki.x509.publickeyinfo import key_identities
+from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.verify import ClientTrust
 from tests.support.manualclock import EPOCH
 from tests.support.testca import Pair, ThrowawayCA

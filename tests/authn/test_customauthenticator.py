@@ -22,7 +22,7 @@ from mooring.authn.own import NotMine, Offered, Rejected, User
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.identity import AUTHENTICATED, UserInfo
-from mooring.pki.jwt.compact import MAX_CLAIMED_BYTES
+from mooring.pki.jwt.token import MAX_CLAIMED_BYTES
 from mooring.secret import Secret
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

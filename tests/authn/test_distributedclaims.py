@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mooring.authn.claims import Claim, ClaimsRefusedError, Identification
 from mooring.authn.oidc.authenticator import ClaimSource, IssuerConfig, JwtIssuer, Published, fetch, source_of
-from mooring.pki.jwt.jwks import parse_key_set
+from mooring.pki.jwt.keyset import parse_key_set
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed, unsigned

@@ -11,7 +11,7 @@ import pytest
 
 from mooring.authn.claims import Claim, Identification
 from mooring.authn.oidc.authenticator import HOLD, KEEP, REFRESH_SECONDS, IssuerConfig, JwtIssuer, Published
-from mooring.pki.jwt.jwks import parse_key_set
+from mooring.pki.jwt.keyset import parse_key_set
 from tests.support.jwtsigner import key_for, key_set, public
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -21,10 +21,9 @@ from mooring.authn.lastuses import LAST_USED, LastUse, LastUses
 from mooring.authn.serviceaccount import WARNING, LegacyServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo
-from mooring.pki.jwt.compact import claimed_issuer
 from mooring.pki.jwt.keyset import jwk_of, key_set_of
 from mooring.pki.jwt.serviceaccount import LegacyToken
-from mooring.pki.jwt.token import TokenSigner, verify_token
+from mooring.pki.jwt.token import TokenSigner, claimed_issuer, verify_token
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 

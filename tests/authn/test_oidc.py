@@ -27,8 +27,7 @@ from mooring.authn.oidc.authenticator import (
 )
 from mooring.authn.verdict import Accepted, Deferred, NotMine, Rejected
 from mooring.identity import UserInfo
-from mooring.pki.jwt.jwks import parse_key_set
-from mooring.pki.jwt.keyset import KeySet
+from mooring.pki.jwt.keyset import KeySet, parse_key_set
 from mooring.secret import Secret
 from mooring.trust.httpexchange import UNREACHABLE, HttpFailure, HttpResponse
 from tests.support.jwtsigner import key_for, key_set, public, signed, signed_with_secret, unsigned

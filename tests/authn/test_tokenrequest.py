@@ -18,9 +18,8 @@ from mooring.authn.serviceaccount import Issued, ServiceAccountAuthenticator, To
 from mooring.authn.verdict import Accepted
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, BadRequestError, ConflictError, InvalidError, NotFoundError
-from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.jwt.keyset import key_set_of
-from mooring.pki.jwt.token import TokenSigner
+from mooring.pki.jwt.token import TokenSigner, decode_unverified
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 

@@ -20,7 +20,7 @@ from mooring.authz.rbac.bootstrappolicy import default_policy, k3s_policy, kubea
 from mooring.authz.rbac.escalation import AUTOUPDATE, reconcile
 from mooring.identity import ANONYMOUS_USER, UserInfo, service_account_groups, service_account_username
 from mooring.pki.x509.profiles import CLUSTER_ADMINS
-from mooring.pki.x509.supervisorsigners import K3S_CONTROLLER
+from mooring.pki.x509.signers import K3S_CONTROLLER
 from mooring.trust.bootstraptoken import token as bootstraptoken
 from mooring.trust.k3s import token as k3stoken
 from tests.support.rbac import NOT_OF_KUBERNETES, default, group, rbac_views, user

@@ -14,8 +14,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli.certs.ending import Ends, what, where
 from mooring.cli.certs.inventory import Inventory, KnownCertificate
 from mooring.clock import rfc3339
-from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBELET_SERVING
-from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING
+from mooring.pki.x509.signers import K3S_KUBELET_SERVING, KUBE_APISERVER_CLIENT, KUBELET_SERVING
 from tests.support.commandline import CommandLine, mooring, process
 from tests.support.testca import ThrowawayCA
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mooring.pki.jwt.compact import decode_unverified
+from mooring.pki.jwt.token import decode_unverified
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
 

@@ -33,10 +33,12 @@ from mooring.errors import UnreadableObjectError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.canonicalnames import canonical
 from mooring.pki.x509.requests import build_request
-from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, LEGACY_UNKNOWN
-from mooring.pki.x509.supervisorsigners import (
+from mooring.pki.x509.signers import (
     CREDENTIAL,
     K3S_KUBELET_SERVING,
+    KUBE_APISERVER_CLIENT_KUBELET,
+    KUBELET_SERVING,
+    LEGACY_UNKNOWN,
     NODE_IP,
     NODE_NAME,
     NODE_PASSWORD,

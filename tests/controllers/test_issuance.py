@@ -27,8 +27,7 @@ from mooring.controllers.certificates.issuance import (
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
-from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
-from mooring.pki.x509.supervisorsigners import NODE_NAME
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, NODE_NAME
 from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views
 from tests.support.testca import ThrowawayCA

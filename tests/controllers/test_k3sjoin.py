@@ -24,7 +24,7 @@ from mooring.controllers.certificates.requester import BootstrapTokenCheck, join
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.requests import build_request
-from mooring.pki.x509.supervisorsigners import (
+from mooring.pki.x509.signers import (
     CREDENTIAL,
     K3S_CONTROLLER_CLIENT,
     K3S_KUBE_PROXY_CLIENT,

@@ -13,7 +13,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Controller, Create, Delete, Key, Update
 from mooring.controllers.certificates.publishing import DESCRIPTION, RootCaCertPublisher
 from mooring.controllers.serviceaccount import ServiceAccountController
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from tests.support.plans import HOUR, moment, plan, thing, views, with_metadata
 
 PUBLISHER, ACCOUNTS = RootCaCertPublisher(RootCa(b"CA\n")), ServiceAccountController()

@@ -32,7 +32,7 @@ from mooring.controllers.certificates.signing.signingpolicy import SigningPolicy
 from mooring.controllers.table import CONTROLLERS, ControllerSettings
 from mooring.errors import UnreadableObjectError
 from mooring.pki.keys import PrivateKey, generate_key, public_key_der, public_key_fingerprint, signature_hash
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.certificate import Certificate

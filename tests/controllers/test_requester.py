@@ -25,7 +25,7 @@ from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer, recorded, recorded_peer
 from mooring.pki.x509.crl import Crl
 from mooring.pki.x509.requests import build_request, parse_request
-from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING, NODE_PASSWORD
+from mooring.pki.x509.signers import K3S_KUBELET_SERVING, NODE_PASSWORD
 from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views, with_metadata
 from tests.support.testca import ThrowawayCA

@@ -15,11 +15,10 @@ from mooring.api.mooring import ends
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Requeue, Update
 from mooring.controllers.serviceaccount import GRACE_PERIOD, ServiceAccountTokenController
-from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.jwt.serviceaccount import LegacyToken, read_legacy
-from mooring.pki.jwt.token import TokenKeys, TokenSigner, verify_token
+from mooring.pki.jwt.token import TokenKeys, TokenSigner, decode_unverified, verify_token
 from mooring.pki.keys import generate_key
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from tests.support.plans import HOUR, NOW, enqueued, moment, plan, thing, views, with_metadata
 
 KEYS = TokenKeys(TokenSigner(generate_key(), "https://mooring.example"))

@@ -33,8 +33,7 @@ from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.requests import CertificateRequest, build_request
-from mooring.pki.x509.signers import SIGNERS
-from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT
+from mooring.pki.x509.signers import K3S_KUBELET_CLIENT, SIGNERS
 from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views
 from tests.support.slowkeys import rsa_key

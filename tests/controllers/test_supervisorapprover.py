@@ -27,13 +27,13 @@ from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.requests import build_request
-from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
-from mooring.pki.x509.supervisorsigners import (
+from mooring.pki.x509.signers import (
     CREDENTIAL,
     K3S_CONTROLLER_CLIENT,
     K3S_KUBE_PROXY_CLIENT,
     K3S_KUBELET_CLIENT,
     K3S_KUBELET_SERVING,
+    KUBE_APISERVER_CLIENT_KUBELET,
     NODE_IP,
     NODE_NAME,
     NODE_SIGNERS,

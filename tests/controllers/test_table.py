@@ -6,7 +6,7 @@ import pytest
 
 from mooring.api.kinds import BY_PLURAL
 from mooring.controllers.table import CONTROLLERS, ISSUANCE_CHECKS, ControllerSettings, build, checks_before_password
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import NOW
 from tests.support.testca import ThrowawayCA

@@ -10,7 +10,7 @@ from mooring.api.certificates.clustertrustbundle import KIND
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Update
 from mooring.controllers.certificates.publishing import ALL, SIGNER, TrustBundlePublisher
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from tests.support.plans import NOW, plan, thing, views
 from tests.support.testca import ThrowawayCA
 

@@ -22,7 +22,7 @@ from mooring.clock import SystemClock
 from mooring.errors import ConflictError, PeerError
 from mooring.pki.keys import PrivateKey, generate_key
 from mooring.pki.x509 import bundles
-from mooring.pki.x509.issued import check_matches_request
+from mooring.pki.x509.authority import check_matches_request
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token

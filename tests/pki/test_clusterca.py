@@ -13,8 +13,7 @@ from mooring.pki.errors import IssueError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.clusterca import MAX_CROSS_SIGNED, CaState, ClusterCa
-from mooring.pki.x509.successor import cross_sign
+from mooring.pki.x509.clusterca import MAX_CROSS_SIGNED, CaState, ClusterCa, cross_sign
 from tests.support.testca import ThrowawayCA
 
 CAS = [ThrowawayCA(f"ca-{number}") for number in range(6)]

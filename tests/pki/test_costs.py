@@ -19,7 +19,7 @@ from mooring.pki.errors import (
     PemError,
     RequestError,
 )
-from mooring.pki.jwt import jwks
+from mooring.pki.jwt import keyset
 from mooring.pki.x509 import bundles, names, requests
 from mooring.pki.x509.certificate import MAX_ELEMENTS, Certificate
 from mooring.pki.x509.encoding import der
@@ -200,15 +200,15 @@ def test_labels_that_are_all_different_cost_what_one_label_costs() -> None:
 
 @pytest.mark.parametrize("kind", ["RSA", "EC"])
 def test_a_number_of_a_key_set_is_read_up_to_a_length(kind: str) -> None:
-    padded = jwks.parse_key_set(key_set(kind, jwks.MAX_NUMBER)) if kind == "RSA" else None
+    padded = keyset.parse_key_set(key_set(kind, keyset.MAX_NUMBER)) if kind == "RSA" else None
     assert padded is None or len(padded.keys) == 1
     with pytest.raises(KeyRefusedError, match="none of the 1 keys"):
-        jwks.parse_key_set(key_set(kind, jwks.MAX_NUMBER + 4))
+        keyset.parse_key_set(key_set(kind, keyset.MAX_NUMBER + 4))
 
 
 def test_no_long_number_of_a_key_set_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwks, "ECKey", None)
+    monkeypatch.setattr(keyset, "ECKey", None)
     monkeypatch.setattr(base64url, "decode", None)
     for kind in ("RSA", "EC"):
         with pytest.raises(KeyRefusedError, match="none of the 1 keys"):
-            jwks.parse_key_set(key_set(kind, 250_000))
+            keyset.parse_key_set(key_set(kind, 250_000))

@@ -24,16 +24,14 @@ from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.crl import verified_crls
+from mooring.pki.x509.clusterca import cross_sign, find_cross_signed, successor
+from mooring.pki.x509.crl import revocation_list, revoked_certificate, verified_crls
 from mooring.pki.x509.encoding import der
 from mooring.pki.x509.encoding.der import encoded
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
-from mooring.pki.x509.encoding.exactnames import signed_with
+from mooring.pki.x509.encoding.distinguishedname import DistinguishedName, signed_with
 from mooring.pki.x509.encoding.signatures import is_signed, signature_algorithm
-from mooring.pki.x509.publickeyinfo import key_identities
+from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.requests import parse_request
-from mooring.pki.x509.revocationlist import revocation_list, revoked_certificate
-from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
 from mooring.pki.x509.verify import MAX_SIGNATURE_CHECKS, ClientTrust
 from tests.support.rawcertificate import (
     CLIENT_AUTH,

@@ -14,8 +14,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from mooring.pki import keys
 from mooring.pki.errors import CertificateMismatchError
 from mooring.pki.x509 import names, profiles
+from mooring.pki.x509.authority import check_issued, check_matches_request
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.issued import check_issued, check_matches_request
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import CertificateRequest, parse_request

@@ -9,7 +9,7 @@ from joserfc.jwk import KeySet
 
 from mooring.pki import keys
 from mooring.pki.errors import KeyRefusedError
-from mooring.pki.jwt import jwks
+from mooring.pki.jwt import keyset
 from mooring.pki.jwt.token import TokenSigner
 from tests.support.slowkeys import rsa_key
 
@@ -21,7 +21,7 @@ P521 = ec.generate_private_key(ec.SECP521R1())
 
 def test_each_key_is_listed_once_with_public_members_only() -> None:
     ours, rsa_key = EC_KEY.public_key(), RSA.public_key()
-    first, second = jwks.jwks_document([ours, rsa_key, ours])["keys"]
+    first, second = keyset.jwks_document([ours, rsa_key, ours])["keys"]
     assert first.keys() == {"use", "kty", "kid", "alg", "crv", "x", "y"}
     assert second.keys() == {"use", "kty", "kid", "alg", "n", "e"}
     assert (first["use"], first["kty"], first["alg"], first["crv"]) == ("sig", "EC", "ES256", "P-256")
@@ -33,7 +33,7 @@ def test_each_key_is_listed_once_with_public_members_only() -> None:
 )
 def test_a_relying_party_verifies_a_token_with_the_key_set(key: keys.PrivateKey) -> None:
     signer = TokenSigner(key, ISSUER)
-    known = KeySet.import_key_set(jwks.jwks_document([signer.public_key]))  # type: ignore[arg-type]  # the library wants its TypedDict
+    known = KeySet.import_key_set(keyset.jwks_document([signer.public_key]))  # type: ignore[arg-type]  # the library wants its TypedDict
     token = library.decode(signer.sign({"iss": ISSUER}), known, algorithms=[signer.algorithm])
     assert token.claims == {"iss": ISSUER}
     assert token.header["kid"] == signer.key_id
@@ -41,11 +41,11 @@ def test_a_relying_party_verifies_a_token_with_the_key_set(key: keys.PrivateKey)
 
 def test_a_key_that_signs_no_token_is_not_published() -> None:
     with pytest.raises(KeyRefusedError):
-        jwks.jwks_document([ed25519.Ed25519PrivateKey.generate().public_key()])
+        keyset.jwks_document([ed25519.Ed25519PrivateKey.generate().public_key()])
 
 
 def test_the_discovery_document() -> None:
-    assert jwks.discovery_document(ISSUER, ISSUER + "/openid/v1/jwks", ["RS256", "ES256", "RS256"]) == {
+    assert keyset.discovery_document(ISSUER, ISSUER + "/openid/v1/jwks", ["RS256", "ES256", "RS256"]) == {
         "issuer": "https://issuer.example",
         "jwks_uri": "https://issuer.example/openid/v1/jwks",
         "response_types_supported": ["id_token"],
@@ -69,4 +69,4 @@ def test_the_discovery_document() -> None:
     ],
 )
 def test_discovery_is_served_for_https_issuers_only(issuer: str, served: bool) -> None:
-    assert jwks.is_discoverable(issuer) is served
+    assert keyset.is_discoverable(issuer) is served

@@ -24,11 +24,9 @@ from joserfc.jwk import ECKey, RSAKey
 from mooring import base64url
 from mooring.pki import keys
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
-from mooring.pki.jwt.claims import audiences, check_texts
-from mooring.pki.jwt.compact import claimed_issuer, decode_unverified
 from mooring.pki.jwt.keyset import KeySet, jwk_of, key_id, key_set_of
 from mooring.pki.jwt.serviceaccount import Bound, bound_claims
-from mooring.pki.jwt.token import TokenSigner, verify_token
+from mooring.pki.jwt.token import TokenSigner, audiences, check_texts, claimed_issuer, decode_unverified, verify_token
 from tests.support.slowkeys import rsa_key
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -15,8 +15,7 @@ from mooring.pki.keys import PrivateKey
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.encoding import der
 from mooring.pki.x509.encoding.der import encoded
-from mooring.pki.x509.encoding.keyencoding import load_public_key
-from mooring.pki.x509.encoding.signatures import is_signed, signature_algorithm
+from mooring.pki.x509.encoding.signatures import is_signed, load_public_key, signature_algorithm
 from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.verify import ClientTrust
 from tests.support.rawcertificate import (

@@ -18,9 +18,8 @@ from joserfc.jws import JWSRegistry
 
 from mooring.authn.oidc.settings import SIGNING_ALGORITHMS
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
-from mooring.pki.jwt.compact import decode_unverified
-from mooring.pki.jwt.jwks import MAX_KEYS, parse_key_set
-from mooring.pki.jwt.keyset import MAX_TRIED, KeySet
+from mooring.pki.jwt.keyset import MAX_KEYS, MAX_TRIED, KeySet, parse_key_set
+from mooring.pki.jwt.token import decode_unverified
 from tests.support.jwtsigner import encoded, key_for, key_set, public, signed, signed_with_secret
 from tests.support.slowkeys import rsa_key
 

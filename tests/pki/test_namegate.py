@@ -25,7 +25,7 @@ from mooring.pki.x509.namegate import (
 )
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.profiles import SERVICE_NAMES
-from mooring.pki.x509.supervisorsigners import K3S_LOCAL_NAMES
+from mooring.pki.x509.signers import K3S_LOCAL_NAMES
 
 
 def names(*texts: str) -> frozenset[Name]:

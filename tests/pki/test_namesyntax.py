@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.pki.x509.encoding import namesyntax
+from mooring.pki.x509.encoding import extensions
 
 GOOD = (
     "http://a.b/c", "http://[::1]/", "http://[::1]:8/", "spiffe://td/x", "http://a:80/", "http://a:/", "urn:x:y", "//h", "///x",
@@ -21,11 +21,11 @@ BAD = (
 
 @pytest.mark.parametrize(("text", "verdict"), [*((one, True) for one in GOOD), *((one, False) for one in BAD)])
 def test_uris(text: str, verdict: bool) -> None:
-    assert namesyntax.is_uri(text) is verdict
+    assert extensions.is_uri(text) is verdict
 
 
 def test_a_zone_in_a_uri_is_refused_though_go_reads_it() -> None:
-    assert not namesyntax.is_uri("http://[fe80::1%25eth0]/")
+    assert not extensions.is_uri("http://[fe80::1%25eth0]/")
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_a_zone_in_a_uri_is_refused_though_go_reads_it() -> None:
     ],
 )
 def test_domains_of_constraints(text: str, verdict: bool) -> None:
-    assert namesyntax.is_domain_constraint(text) is verdict
-    assert namesyntax.is_uri_constraint(text) is verdict
-    assert namesyntax.is_email_constraint(text) is verdict
+    assert extensions.is_domain_constraint(text) is verdict
+    assert extensions.is_uri_constraint(text) is verdict
+    assert extensions.is_email_constraint(text) is verdict
 
 
 @pytest.mark.parametrize("text", ["192.0.2.1", "2001:db8::1"])
 def test_a_constraint_on_uris_is_no_address(text: str) -> None:
-    assert not namesyntax.is_uri_constraint(text)
+    assert not extensions.is_uri_constraint(text)
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_a_constraint_on_uris_is_no_address(text: str) -> None:
     ],
 )  # fmt: skip
 def test_addresses_of_constraints(text: str, verdict: bool) -> None:
-    assert namesyntax.is_email_constraint(text) is verdict
+    assert extensions.is_email_constraint(text) is verdict

@@ -9,9 +9,9 @@ from cryptography import x509
 
 from mooring.pki.errors import IssueError
 from mooring.pki.keys import generate_key
-from mooring.pki.x509 import usages
+from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
-from mooring.pki.x509.revocationlist import LIFETIME, SignedList, revocation_list, revoked_certificate
+from mooring.pki.x509.crl import LIFETIME, SignedList, revocation_list, revoked_certificate
 from tests.support.testca import ThrowawayCA, by_library
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)
@@ -67,7 +67,7 @@ def ca_with(*extensions: tuple[x509.ExtensionType, bool]) -> Authority:
 
 
 def test_a_ca_that_may_not_sign_lists_signs_none() -> None:
-    bits = usages.key_usage((usages.CERT_SIGN,))
+    bits = profiles.key_usage((profiles.CERT_SIGN,))
     assert bits is not None
     with pytest.raises(IssueError, match="cRLSign"):
         revocation_list(ca_with((bits, True)), [], NOW)

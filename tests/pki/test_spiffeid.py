@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.pki.x509.spiffeid import MAX_TRUST_DOMAIN, is_trust_domain, service_account_id
+from mooring.pki.x509.names import MAX_TRUST_DOMAIN, is_trust_domain, service_account_id
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from cryptography import x509
 
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names
-from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
+from mooring.pki.x509.clusterca import cross_sign, find_cross_signed, successor
 from tests.support.plans import entropy
 from tests.support.testca import ThrowawayCA, by_library
 

@@ -9,8 +9,8 @@ import pytest
 from mooring.pki.errors import RequestError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request, parse_request
-from mooring.pki.x509.signers import COUNTERPARTS, SIGNERS
-from mooring.pki.x509.supervisorsigners import (
+from mooring.pki.x509.signers import (
+    COUNTERPARTS,
     CREDENTIAL,
     K3S_CONTROLLER_CLIENT,
     K3S_KUBE_PROXY_CLIENT,
@@ -20,6 +20,7 @@ from mooring.pki.x509.supervisorsigners import (
     NODE_NAME,
     NODE_PASSWORD,
     NODE_SIGNERS,
+    SIGNERS,
     SUPERVISOR_SIGNERS,
     credential_in,
     issued_request,

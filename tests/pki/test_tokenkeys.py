@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 import pytest
 
 from mooring.pki.errors import KeyRefusedError
-from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, LegacyToken, read_legacy
-from mooring.pki.jwt.token import TokenKeys, TokenSigner, verify_token
+from mooring.pki.jwt.token import TokenKeys, TokenSigner, decode_unverified, verify_token
 from mooring.pki.keys import generate_key
 from tests.support.slowkeys import rsa_key
 

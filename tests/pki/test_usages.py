@@ -6,13 +6,13 @@ import pytest
 from cryptography import x509
 
 from mooring.pki.errors import IssueError
-from mooring.pki.x509 import usages
+from mooring.pki.x509 import profiles
 from tests.support.testca import ThrowawayCA
 
 
 def test_every_word_means_a_bit_or_a_purpose_and_nothing_else_does() -> None:
-    assert set(usages.USAGES) == set(usages.KEY_USAGES) | set(usages.EXTENDED_USAGES)
-    assert len(usages.USAGES) == len(set(usages.USAGES)) == 23
+    assert set(profiles.USAGES) == set(profiles.KEY_USAGES) | set(profiles.EXTENDED_USAGES)
+    assert len(profiles.USAGES) == len(set(profiles.USAGES)) == 23
 
 
 @pytest.mark.parametrize(
@@ -30,19 +30,19 @@ def test_every_word_means_a_bit_or_a_purpose_and_nothing_else_does() -> None:
     ],
 )
 def test_bits(words: list[str], bits: set[str]) -> None:
-    extension = usages.key_usage(words)
+    extension = profiles.key_usage(words)
     assert extension is not None
     certificate = ThrowawayCA().custom("x", extensions=[(extension, True)]).certificate
     assert certificate.extensions.key_usage == frozenset(bits)
 
 
 def test_without_bits_there_is_no_extension() -> None:
-    assert usages.key_usage(["client auth"]) is None
-    assert usages.extended_key_usage(["digital signature"]) is None
+    assert profiles.key_usage(["client auth"]) is None
+    assert profiles.extended_key_usage(["digital signature"]) is None
 
 
 def test_purposes_come_in_gos_order_and_once() -> None:
-    extension = usages.extended_key_usage(
+    extension = profiles.extended_key_usage(
         ["netscape sgc", "s/mime", "client auth", "email protection", "server auth", "any"]
     )
     assert extension is not None
@@ -65,7 +65,7 @@ def test_purposes_come_in_gos_order_and_once() -> None:
     ],
 )
 def test_purposes(word: str, oid: str) -> None:
-    assert usages.extended_key_usage([word]) == x509.ExtendedKeyUsage([x509.ObjectIdentifier(oid)])
+    assert profiles.extended_key_usage([word]) == x509.ExtendedKeyUsage([x509.ObjectIdentifier(oid)])
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_purposes(word: str, oid: str) -> None:
 )
 def test_what_cannot_be_stated_is_refused(words: list[str], message: str) -> None:
     with pytest.raises(IssueError, match=message):
-        usages.check(words)
+        profiles.check(words)
 
 
 def test_every_usage_can_be_encoded() -> None:
-    usages.check(usages.USAGES)
-    bits, purposes = usages.key_usage(usages.USAGES), usages.extended_key_usage(usages.USAGES)
+    profiles.check(profiles.USAGES)
+    bits, purposes = profiles.key_usage(profiles.USAGES), profiles.extended_key_usage(profiles.USAGES)
     assert bits is not None
     assert purposes is not None
     ThrowawayCA().custom("x", extensions=[(bits, True), (purposes, False)])

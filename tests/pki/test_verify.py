@@ -31,7 +31,7 @@ from mooring.pki.x509 import bundles, names, verify
 from mooring.pki.x509.authority import self_signed_ca
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.profiles import client
-from mooring.pki.x509.publickeyinfo import key_identities
+from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.verify import ClientTrust, valid_at
 from tests.support.slowkeys import rsa_key
 from tests.support.testca import Pair, ThrowawayCA, with_broken_key

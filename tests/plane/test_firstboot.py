@@ -19,7 +19,7 @@ from mooring.apimachinery.options import DeleteOptions
 from mooring.authz.rbac.bootstrappolicy import default_policy, k3s_policy, kubeadm_policy
 from mooring.errors import InternalServerError, NotFoundError, StorageError
 from mooring.identity import API_SERVER_USER
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.clusterca import CaState, ClusterCa
 from mooring.plane.configuration import server_config
 from mooring.plane.publishing.firstboot import SYSTEM_NAMESPACES, FirstBoot

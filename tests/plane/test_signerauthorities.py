@@ -16,12 +16,13 @@ from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.pki.x509.signers import (
     COUNTERPARTS,
+    K3S_KUBELET_CLIENT,
+    K3S_KUBELET_SERVING,
     KUBE_APISERVER_CLIENT,
     KUBE_APISERVER_CLIENT_KUBELET,
     KUBELET_SERVING,
     LEGACY_UNKNOWN,
 )
-from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING
 from mooring.plane.configuration import server_config
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.signing.authorities import SignerAuthorities

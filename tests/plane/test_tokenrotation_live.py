@@ -16,7 +16,7 @@ import pytest
 
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import write_atomic
-from mooring.pki.jwt.compact import decode_unverified
+from mooring.pki.jwt.token import decode_unverified
 from mooring.pki.keys import generate_key, private_key_pem, public_key_pem
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually

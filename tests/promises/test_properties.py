@@ -39,7 +39,7 @@ from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.controllers.table import ControllerSettings, issuance_checks
 from mooring.errors import UnreadableObjectError
 from mooring.pki.keys import generate_key
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.canonicalnames import Name, canonical
 from mooring.pki.x509.checkedpeer import recorded

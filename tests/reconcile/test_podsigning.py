@@ -17,7 +17,7 @@ from mooring.controllers.actions import Controller, Still
 from mooring.controllers.certificates.signing.signingpolicy import Patterns, SigningPolicy, SigningRule
 from mooring.controllers.table import ControllerSettings, build
 from mooring.pki.keys import generate_key, signature_hash
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.bundles import certificates
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.settings.signing import SIGNING_DURATION

@@ -16,10 +16,10 @@ from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.clock import JUMP_SECONDS
 from mooring.identity import MASTERS
 from mooring.pki.keys import public_key_fingerprint
-from mooring.pki.x509 import usages
+from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clusterca import CaState, ClusterCa
-from mooring.pki.x509.revocationlist import SignedList, revocation_list, revoked_certificate
+from mooring.pki.x509.crl import SignedList, revocation_list, revoked_certificate
 from mooring.plane.background.revocationlist import LEAST_REST, RENEW, RevocationListPublisher
 from mooring.server.openwatches import PAUSE_SECONDS
 from mooring.server.transport.tlsconnection import TlsConnection
@@ -231,7 +231,7 @@ async def test_the_crl_is_signed_again_after_a_change_and_after_a_day(server: Se
 def test_a_ca_that_may_not_sign_a_crl_leaves_the_denylist_in_force(caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         async with open_server() as server:
-            bits = usages.key_usage((usages.CERT_SIGN,))
+            bits = profiles.key_usage((profiles.CERT_SIGN,))
             assert bits is not None
             pair = server.ca.custom("ca", extensions=[(x509.BasicConstraints(True, None), True), (bits, True)])
             publisher = RevocationListPublisher(

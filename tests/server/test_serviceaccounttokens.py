@@ -18,9 +18,8 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.identity import NODES
-from mooring.pki.jwt.compact import decode_unverified
 from mooring.pki.jwt.serviceaccount import LegacyToken
-from mooring.pki.jwt.token import TokenSigner
+from mooring.pki.jwt.token import TokenSigner, decode_unverified
 from mooring.plane.background.lastuses import record
 from tests.support.auditlog import request_records
 from tests.support.serverroom import Reply, Server, in_server, open_server

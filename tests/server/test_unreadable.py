@@ -19,7 +19,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.credentials import Credentials
 from mooring.identity import NODES
 from mooring.pki.keys import generate_key, public_key_fingerprint
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.requests import build_request
 from mooring.plane.configuration import server_config
 from mooring.plane.parts.registry import open_registry

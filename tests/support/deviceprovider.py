@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
-from mooring.pki.jwt.jwks import jwks_document
+from mooring.pki.jwt.keyset import jwks_document
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import generate_key
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, Reply, Wait

@@ -20,7 +20,7 @@ from mooring.authn.oidc.authenticator import Published
 from mooring.authn.passwordhash import PasswordHash
 from mooring.authn.serviceaccountsettings import DEFAULT_ISSUER
 from mooring.identity import UserInfo
-from mooring.pki.jwt.jwks import parse_key_set
+from mooring.pki.jwt.keyset import parse_key_set
 from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, Bound, LegacyToken, bound_claims
 from mooring.pki.jwt.token import TokenSigner
 from mooring.secret import Secret

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from mooring.controllers.actions import Controller
 from mooring.controllers.table import ControllerSettings, build
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.reconcile.clusterapi import ClusterApi
 from mooring.reconcile.fencing import FencedApi
 from mooring.reconcile.loop import Reconciler

@@ -21,7 +21,7 @@ from typing import Any, Concatenate, ParamSpec, cast
 from mooring.apimachinery.schema import Obj
 from mooring.identity import MASTERS
 from mooring.pki.keys import PrivateKey, generate_key
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.plane.assemble import Assembly, assemble
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.encryption import EncryptionAtRest

@@ -15,8 +15,8 @@ from mooring.authn.reasons import MALFORMED_CLAIMS, WRONG_AUDIENCE
 from mooring.authn.signedtokens import SignedTokens
 from mooring.authn.verdict import Accepted, Rejected, Verdict
 from mooring.identity import AUTHENTICATED, CREDENTIAL_ID, UserInfo
-from mooring.pki.jwt.compact import Claims
 from mooring.pki.jwt.keyset import KeySet
+from mooring.pki.jwt.token import Claims
 from mooring.settings.checks import duration_within
 from mooring.settings.declaration import Settings, setting
 from mooring.settings.valuetypes import BOOLEAN, DURATION

@@ -22,11 +22,9 @@ from mooring.authn.verdictcache import FOR_EVER, MAX_REMEMBERED
 from mooring.clock import gap, parse_rfc3339, rfc3339
 from mooring.errors import BadRequestError, ConflictError, InvalidError, NotFoundError, invalid
 from mooring.identity import CREDENTIAL_ID, UserInfo, service_account_groups, service_account_username
-from mooring.pki.jwt.claims import audiences, time_claim
-from mooring.pki.jwt.compact import Claims
 from mooring.pki.jwt.keyset import KeySet
 from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, Bound, LegacyToken, bound_claims, read_legacy
-from mooring.pki.jwt.token import TokenSigner
+from mooring.pki.jwt.token import Claims, TokenSigner, audiences, time_claim
 from mooring.secret import Secret
 
 GONE = Code("bound-object-gone")

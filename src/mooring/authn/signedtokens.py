@@ -19,10 +19,8 @@ from mooring.authn.claims import ClaimsRefusedError
 from mooring.authn.verdict import NotMine, Rejected
 from mooring.authn.verdictcache import MAX_REMEMBERED, VerifiedTokens
 from mooring.pki.errors import TokenRefusedError
-from mooring.pki.jwt.claims import audiences, check_texts
-from mooring.pki.jwt.compact import Claims, claimed_issuer
 from mooring.pki.jwt.keyset import KeySet
-from mooring.pki.jwt.token import verify_token
+from mooring.pki.jwt.token import Claims, audiences, check_texts, claimed_issuer, verify_token
 from mooring.secret import Secret
 
 T = TypeVar("T")

@@ -35,10 +35,10 @@ from mooring.duration import format_duration
 from mooring.errors import ConfigError, PeerError
 from mooring.pki.keys import ALGORITHMS, DEFAULT_ALGORITHM, generate_key, private_key_pem
 from mooring.pki.x509 import bundles
-from mooring.pki.x509.issued import check_matches_request
+from mooring.pki.x509.authority import check_matches_request
+from mooring.pki.x509.profiles import CLIENT_AUTH, DIGITAL_SIGNATURE
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
-from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE
 from mooring.secret import Secret
 from mooring.settings.valuetypes import split_commas
 from mooring.trust.kubeconfig.model import Kubeconfig, KubeconfigUser, Selected, flatten_cluster, user_kubeconfig

@@ -19,7 +19,7 @@ from mooring.controllers.actions import Action, Create, Delete, Entropy, Key, Re
 from mooring.controllers.namespace import NAMESPACES, is_active
 from mooring.pki.jwt.serviceaccount import LegacyToken
 from mooring.pki.jwt.token import TokenKeys
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 
 # serviceaccount-controller: creates the ServiceAccount `default` in every namespace.
 #

@@ -27,7 +27,7 @@ from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, Si
 from mooring.controllers.node import GRACE_PERIOD, LEASE_NAMESPACE
 from mooring.controllers.table import CONTROLLERS, ControllerSettings
 from mooring.errors import ConfigError
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.authority import Authority
 from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE

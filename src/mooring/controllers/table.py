@@ -41,7 +41,7 @@ from mooring.controllers.serviceaccount import (
     ServiceAccountTokenController,
 )
 from mooring.pki.jwt.token import TokenKeys
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.authority import Authority
 
 

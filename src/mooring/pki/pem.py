@@ -80,3 +80,22 @@ def encode(label: str, der: bytes) -> bytes:
     lines = [text[start : start + 64] for start in range(0, len(text), 64)]
     tag = label.encode("ascii")
     return b"\n".join([b"-----BEGIN " + tag + b"-----", *lines, b"-----END " + tag + b"-----", b""])
+
+
+# The CA bundle that verifies the serving certificate, as published in kube-root-ca.crt and in Secrets of service accounts.
+
+
+class RootCa:
+    """Bundle of CAs. Read `pem` at each use: the bundle may be replaced while the server runs."""
+
+    def __init__(self, pem: bytes) -> None:
+        self._pem = pem
+
+    @property
+    def pem(self) -> bytes:
+        """The bundle in force."""
+        return self._pem
+
+    def replace(self, pem: bytes) -> None:
+        """Put another bundle in force."""
+        self._pem = pem

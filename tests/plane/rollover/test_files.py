@@ -23,7 +23,7 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, serial_number
 from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.successor import cross_sign
+from mooring.pki.x509.clusterca import cross_sign
 from mooring.pki.x509.verify import ClientTrust
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.keys.cafiles import read_ca

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.sharedkeys.jointokens import LOOK_SECONDS, JoinTokenFiles
 from mooring.plane.sharedkeys.start import prepare_keys

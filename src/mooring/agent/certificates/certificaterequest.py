@@ -37,7 +37,7 @@ from mooring.identity import NODES
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, public_key_der, public_key_of
 from mooring.pki.x509 import bundles
-from mooring.pki.x509.issued import check_matches_request
+from mooring.pki.x509.authority import check_matches_request
 from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.secret import Secret

@@ -19,9 +19,9 @@ from mooring.pki.x509 import names
 from mooring.pki.x509.canonicalnames import canonical_address
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import IPAddress
+from mooring.pki.x509.profiles import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, SERVER_AUTH
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
-from mooring.pki.x509.usages import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, SERVER_AUTH
 
 _IP_TYPES = ("InternalIP", "ExternalIP")
 _DNS_TYPES = ("Hostname", "InternalDNS", "ExternalDNS")

@@ -26,7 +26,7 @@ from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.clock import human_duration
 from mooring.errors import FieldError
-from mooring.pki.x509.supervisorsigners import RESERVED
+from mooring.pki.x509.signers import RESERVED
 
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:

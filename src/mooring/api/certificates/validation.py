@@ -21,9 +21,9 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import MAX_FIELD_ERRORS, FieldError, duplicate, forbidden, invalid, not_supported, required
 from mooring.pki.errors import PkiError, RequestError
 from mooring.pki.x509.bundles import NO_CERTIFICATE, certificates
+from mooring.pki.x509.profiles import USAGES
 from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.signers import LEGACY_UNKNOWN
-from mooring.pki.x509.usages import USAGES
 
 _PERMANENT = (APPROVED, DENIED, FAILED)
 _STATUSES = ("False", "True", "Unknown")

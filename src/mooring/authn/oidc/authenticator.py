@@ -22,10 +22,16 @@ from mooring.duration import format_duration
 from mooring.errors import quoted
 from mooring.identity import UserInfo
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
-from mooring.pki.jwt.claims import audiences, check_texts, time_claim
-from mooring.pki.jwt.compact import Claims, check_header, claimed_issuer, decode_unverified
-from mooring.pki.jwt.jwks import parse_key_set
-from mooring.pki.jwt.keyset import KeySet
+from mooring.pki.jwt.keyset import KeySet, parse_key_set
+from mooring.pki.jwt.token import (
+    Claims,
+    audiences,
+    check_header,
+    check_texts,
+    claimed_issuer,
+    decode_unverified,
+    time_claim,
+)
 from mooring.secret import Secret
 from mooring.trust.httpexchange import ACCEPT_JSON, Exchange, HttpRequest
 from mooring.trust.httpsurl import https_url_problem

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * A certificate is issued from a profile and read back by an independent check, like every certificate of the control plane
-  (`mooring.pki.x509.profiles`, `mooring.pki.x509.issued`). It never outlives the CA that signs it.
+  (`mooring.pki.x509.profiles`, `mooring.pki.x509.authority`). It never outlives the CA that signs it.
 * A key is durable before its certificate. Both files have mode 0600 and are written atomically. An existing file is overwritten
   only with `--force`, and both names are checked before anything is written.
 * A certificate below an intermediate CA is written with the intermediates after it, leaf first, without the root, so that it can be

@@ -46,9 +46,15 @@ from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
-from mooring.pki.x509.publickeyinfo import key_identities
-from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
-from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING, SHARED_SIGNERS
+from mooring.pki.x509.publickeys import key_identities
+from mooring.pki.x509.signers import (
+    K3S_KUBELET_CLIENT,
+    K3S_KUBELET_SERVING,
+    KUBE_APISERVER_CLIENT,
+    KUBE_APISERVER_CLIENT_KUBELET,
+    KUBELET_SERVING,
+    SHARED_SIGNERS,
+)
 
 PLURAL = KIND.resource.plural
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"

@@ -58,7 +58,7 @@ from mooring.pki.keys import accepted_public_key, public_key_fingerprint
 from mooring.pki.x509 import names
 from mooring.pki.x509.bundles import certificates, certificates_among
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.publickeyinfo import key_identities
+from mooring.pki.x509.publickeys import key_identities
 from mooring.trust.kubeconfig.model import Selected
 
 _KEY = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)

@@ -29,8 +29,7 @@ from mooring.controllers.certificates.names.nameevidence import (
 )
 from mooring.errors import UnreadableObjectError
 from mooring.identity import NODE_PREFIX
-from mooring.pki.x509.signers import KUBELET_SERVING
-from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING
+from mooring.pki.x509.signers import K3S_KUBELET_SERVING, KUBELET_SERVING
 from mooring.trust.discovery import clusterinfo
 
 

@@ -45,8 +45,8 @@ from mooring.pki.x509.bundles import certificates_among, certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
-from mooring.pki.x509.publickeyinfo import key_identities
-from mooring.pki.x509.supervisorsigners import machine_of
+from mooring.pki.x509.publickeys import key_identities
+from mooring.pki.x509.signers import machine_of
 
 CLIENT_CERTIFICATE = "client-certificate"
 """Name of the authenticator."""

@@ -19,8 +19,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles, names
 from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 from mooring.pki.x509.requests import CertificateRequest, parse_request
-from mooring.pki.x509.signers import SIGNERS
-from mooring.pki.x509.supervisorsigners import issued_request
+from mooring.pki.x509.signers import SIGNERS, issued_request
 
 PLURAL = KIND.resource.plural
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"

@@ -30,7 +30,7 @@ from mooring.cli.server.firsttoken import (
 from mooring.cli.systemd.unitfile import arguments_of
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.plane.configuration import ServerConfig, declared_settings
 from mooring.plane.files.directorylock import only_server

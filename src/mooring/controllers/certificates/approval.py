@@ -40,8 +40,9 @@ from mooring.pki.x509.signers import (
     NODE_CLIENT,
     SELF_NODE_CLIENT,
     SIGNERS,
+    SUPERVISOR_SIGNERS,
+    credential_in,
 )
-from mooring.pki.x509.supervisorsigners import SUPERVISOR_SIGNERS, credential_in
 from mooring.trust.k3s.identity import AGENTS, AUTHENTICATOR, SERVERS
 
 # Steps that all approvers of this program share: read an undecided request, and approve it.
@@ -367,7 +368,7 @@ def _form_objection(issuance: Issuance) -> Objection | None:
 #
 # Rules kept here (docs/protocol/k3s.md#certificates, docs/adr/0052-certificates-of-k3s-agents.md):
 # * Only requests of the supervisor's signers are looked at, and only those that the supervisor itself made. The names in the
-#   machine's own request were replaced before (`mooring.pki.x509.supervisorsigners`).
+#   machine's own request were replaced before (`mooring.pki.x509.signers`).
 # * The server token and the agent token are permission to join, as in k3s. A node needs `selfnodeclient`, as for any renewal, and
 #   every other requester `nodeclient`, as for kubeadm's way: a token whose machines wait for a person waits here, too.
 # * The issuance checks come last, as everywhere. They decide about the names of a serving certificate (`certifiednames`).

@@ -39,8 +39,7 @@ from mooring.controllers.certificates.issuance import Finding, Issuance, Objecti
 from mooring.controllers.certificates.noderecovery import is_recovery
 from mooring.identity import NODE_PREFIX
 from mooring.pki.keys import public_key_der
-from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
-from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING
+from mooring.pki.x509.signers import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING, KUBE_APISERVER_CLIENT_KUBELET
 from mooring.trust.bootstraptoken.restrictions import matches, parse_networks
 from mooring.trust.nodename import is_proven
 

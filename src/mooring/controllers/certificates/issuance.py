@@ -16,7 +16,7 @@ from mooring.controllers.actions import Action, Addresses, Requeue, Still, Updat
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest, parse_request
-from mooring.pki.x509.supervisorsigners import (
+from mooring.pki.x509.signers import (
     NODE_SIGNERS,
     SHARED_SIGNERS,
     is_password_deferred,

@@ -13,7 +13,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Entropy, Key, Update
 from mooring.controllers.namespace import NAMESPACES, is_active
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 
 # root-ca-certificate-publisher-controller: keeps the ConfigMap kube-root-ca.crt in every namespace.
 #

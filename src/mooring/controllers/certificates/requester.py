@@ -28,7 +28,7 @@ from mooring.identity import (
 )
 from mooring.pki.x509.checkedpeer import CheckedPeer, recorded_peer
 from mooring.pki.x509.requests import CertificateRequest
-from mooring.pki.x509.supervisorsigners import NODE_SIGNERS, SUPERVISOR_SIGNERS, Extra, node_name_in
+from mooring.pki.x509.signers import NODE_SIGNERS, SUPERVISOR_SIGNERS, Extra, node_name_in
 from mooring.trust.bootstraptoken.restrictions import (
     ALLOWED_CIDRS,
     MAX_JOINS,

@@ -14,8 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mooring.identity import service_account_username
-from mooring.pki.jwt.claims import audiences
-from mooring.pki.jwt.compact import Claims
+from mooring.pki.jwt.token import Claims, audiences
 
 LEGACY_ISSUER = "kubernetes/serviceaccount"
 _PREFIX = "kubernetes.io/serviceaccount/"

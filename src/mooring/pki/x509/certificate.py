@@ -23,8 +23,13 @@ from mooring.pki.x509.encoding import der
 from mooring.pki.x509.encoding.der import DerError, ElementBudget, TooManyElementsError
 from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 from mooring.pki.x509.encoding.extensions import Extensions
-from mooring.pki.x509.encoding.keyencoding import load_public_key
-from mooring.pki.x509.encoding.signatures import Algorithm, is_signed, signature_algorithm, signature_of
+from mooring.pki.x509.encoding.signatures import (
+    Algorithm,
+    is_signed,
+    load_public_key,
+    signature_algorithm,
+    signature_of,
+)
 
 MAX_ELEMENTS = 4000
 """Elements that are read of one certificate or request, or of all certificates that a peer presents. A usual certificate has 60,

@@ -15,7 +15,7 @@ from mooring.observed import Observed
 from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa
-from mooring.pki.x509.publickeyinfo import key_identities
+from mooring.pki.x509.publickeys import key_identities
 
 
 class IssuingCas(Protocol):

@@ -36,8 +36,7 @@ from mooring.pki.x509.encoding import der
 from mooring.pki.x509.encoding.der import DerError, ElementBudget, TooManyElementsError
 from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 from mooring.pki.x509.encoding.extensions import Extensions
-from mooring.pki.x509.encoding.keyencoding import load_public_key
-from mooring.pki.x509.encoding.signatures import is_signed, signature_algorithm, signature_of
+from mooring.pki.x509.encoding.signatures import is_signed, load_public_key, signature_algorithm, signature_of
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
 
 _EXTENSION_REQUEST = ObjectIdentifier("1.2.840.113549.1.9.14")

@@ -1,27 +1,9 @@
-"""Verification of client certificate chains and the identity that they state, and of the path from a CA to its root.
+"""Certificate policies along a path (RFC 5280 6.1, for a verifier that demands no policy; Go's `policiesValid`).
 
-Rules kept here (docs/protocol/authentication.md#client-certificates; RFC 5280 6; Go's `x509.Verify`, which defines the chains
-that Kubernetes accepts):
-* A chain is verified against the client CA bundle at the `now` given. The steps are numbered as in `ClientTrust`:
-  (1) octets and elements are capped and every certificate can be read; (2) the leaf's key and signature are strong, it has no
-  unknown critical extension, it is valid now and, where it limits its purposes, they include clientAuth; (3) a path to a CA of the
-  bundle is searched through the presented intermediates; (4) each issuer of the path must be a CA that may sign certificates at
-  that depth, valid now, for clients, and the policies of the path must be valid; (5) the identity is read from the leaf.
-* Of several CAs with one name that is tried first whose key has the identifier that the certificate names, as in Go. The budget of
-  signature checks limits what a presenter's certificates cost. The first check of each CA of the bundle is free.
-* A certificate without ExtendedKeyUsage is valid for any purpose (RFC 5280 4.2.1.12): `openssl x509 -req` makes such certificates.
-* No two certificates of a path have the same subject, key and alternative names, as in Go: a renewed CA does not vouch for itself.
-* A certificate of the bundle itself is trusted as a leaf too, as in Go. Roots of versions 1 and 2, which have no extensions, are
-  CAs because they are in the bundle.
-* Name constraints on a CA are honoured by refusing paths that could violate them: any with alternative names below the CA, and
-  every one when constraints contain directory names. Partial support would be unsafe.
-* A key that the cluster has retired makes a path unusable, at any place in it and certified by any CA.
-* A serial number is positive and has at most 20 octets, as a revocation names it.
-* The path of a CA is searched by the same rules, for serverAuth, which Go's `x509.Verify` wants when no usage is given.
-* The result has the period in which the whole chain is valid, so that a connection verifies once and then compares times.
-
-`cryptography.x509.verification` is not used: it implements the profile of the web and refuses Ed25519 keys and version 1 roots
-whatever extension policy it is given (checked with cryptography 50), both of which Kubernetes accepts.
+Rules kept here:
+* Policies restrict nothing until a CA of the path requires one. From then on the path needs a policy that every certificate of it
+  has, under its own name or one that a CA maps to it.
+* The set of valid policies stands for the tree of RFC 5280: without a demand of the verifier it matters only whether one is left.
 """
 
 from __future__ import annotations
@@ -41,16 +23,98 @@ from mooring.pki.errors import (
     PeerCertificateError,
 )
 from mooring.pki.keys import UNREADABLE, accepted_public_key
-from mooring.pki.x509 import names, usages
+from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.certificate import MAX_ELEMENTS, Certificate
 from mooring.pki.x509.checkedpeer import PathCertificate
 from mooring.pki.x509.encoding.der import DerError, ElementBudget
 from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
 from mooring.pki.x509.encoding.extensions import DIRECTORY_NAME, BasicConstraints
-from mooring.pki.x509.policies import has_valid_policies
 from mooring.pki.x509.profiles import BACKDATE
-from mooring.pki.x509.publickeyinfo import key_identities
-from mooring.pki.x509.supervisorsigners import machine_of
+from mooring.pki.x509.publickeys import key_identities
+from mooring.pki.x509.signers import machine_of
+
+ANY_POLICY = bytes.fromhex("551d2000")
+"""Content of the object identifier 2.5.29.32.0."""
+_Policies = frozenset[bytes]
+
+
+def has_valid_policies(path: Sequence[Certificate]) -> bool:
+    """Return whether the policies of a path, leaf first and trust anchor last, are valid."""
+    certificates = tuple(reversed(path[:-1]))  # the policies of the anchor do not count
+    never = len(certificates) + 1
+    explicit = mapping = inhibit_any = never
+    valid: _Policies = frozenset({ANY_POLICY})
+    for place, one in enumerate(certificates):
+        is_leaf = place == len(certificates) - 1
+        is_self_issued = one.subject == one.issuer
+        extensions = one.extensions
+        valid = _narrowed(valid, extensions.policies, inhibit_any > 0 or (is_self_issued and not is_leaf))
+        if explicit <= 0 and not valid:
+            return False
+        if is_leaf:
+            continue
+        if valid and mapping > 0 and any(ANY_POLICY in pair for pair in extensions.policy_mappings):
+            return False
+        valid = _mapped(valid, extensions.policy_mappings, is_allowed=mapping > 0)
+        if not is_self_issued:
+            explicit, mapping, inhibit_any = explicit - 1, mapping - 1, inhibit_any - 1
+        limits = extensions.policy_constraints
+        explicit = _smaller(explicit, limits.require_explicit)
+        mapping = _smaller(mapping, limits.inhibit_mapping)
+        inhibit_any = _smaller(inhibit_any, extensions.inhibit_any_policy)
+    is_required = explicit <= 1 or (
+        bool(certificates) and certificates[-1].extensions.policy_constraints.require_explicit == 0
+    )
+    return bool(valid) or not is_required
+
+
+def _narrowed(valid: _Policies, stated: Sequence[bytes] | None, any_counts: bool) -> _Policies:
+    """Return the policies that are valid below a certificate which states these (RFC 5280 6.1.3 d and e)."""
+    if stated is None:
+        return frozenset()
+    named = frozenset(one for one in stated if one != ANY_POLICY and (one in valid or ANY_POLICY in valid))
+    return named | valid if any_counts and ANY_POLICY in stated else named
+
+
+def _mapped(valid: _Policies, mappings: Sequence[tuple[bytes, bytes]], *, is_allowed: bool) -> _Policies:
+    """Return the policies by the names that the next certificate has for them (RFC 5280 6.1.4 b)."""
+    replaced = frozenset(issuer for issuer, _ in mappings)
+    named = frozenset(
+        subject for issuer, subject in mappings if is_allowed and (issuer in valid or ANY_POLICY in valid)
+    )
+    return valid - replaced | named
+
+
+def _smaller(number: int, limit: int | None) -> int:
+    return number if limit is None else min(number, limit)
+
+
+# Verification of client certificate chains and the identity that they state, and of the path from a CA to its root.
+#
+# Rules kept here (docs/protocol/authentication.md#client-certificates; RFC 5280 6; Go's `x509.Verify`, which defines the chains
+# that Kubernetes accepts):
+# * A chain is verified against the client CA bundle at the `now` given. The steps are numbered as in `ClientTrust`: (1) octets
+#   and elements are capped and every certificate can be read; (2) the leaf's key and signature are strong, it has no unknown
+#   critical extension, it is valid now and, where it limits its purposes, they include clientAuth; (3) a path to a CA of the
+#   bundle is searched through the presented intermediates; (4) each issuer of the path must be a CA that may sign certificates at
+#   that depth, valid now, for clients, and the policies of the path must be valid; (5) the identity is read from the leaf.
+# * Of several CAs with one name that is tried first whose key has the identifier that the certificate names, as in Go. The budget
+#   of signature checks limits what a presenter's certificates cost. The first check of each CA of the bundle is free.
+# * A certificate without ExtendedKeyUsage is valid for any purpose (RFC 5280 4.2.1.12): `openssl x509 -req` makes such
+#   certificates.
+# * No two certificates of a path have the same subject, key and alternative names, as in Go: a renewed CA does not vouch for
+#   itself.
+# * A certificate of the bundle itself is trusted as a leaf too, as in Go. Roots of versions 1 and 2, which have no extensions,
+#   are CAs because they are in the bundle.
+# * Name constraints on a CA are honoured by refusing paths that could violate them: any with alternative names below the CA, and
+#   every one when constraints contain directory names. Partial support would be unsafe.
+# * A key that the cluster has retired makes a path unusable, at any place in it and certified by any CA.
+# * A serial number is positive and has at most 20 octets, as a revocation names it.
+# * The path of a CA is searched by the same rules, for serverAuth, which Go's `x509.Verify` wants when no usage is given.
+# * The result has the period in which the whole chain is valid, so that a connection verifies once and then compares times.
+#
+# `cryptography.x509.verification` is not used: it implements the profile of the web and refuses Ed25519 keys and version 1 roots
+# whatever extension policy it is given (checked with cryptography 50), both of which Kubernetes accepts.
 
 MAX_CHAIN = 10
 """Certificates that a peer may present. Real chains have one to three."""
@@ -474,7 +538,7 @@ def _check_issuer(issuer: Certificate, path: list[Certificate], now: datetime, *
         constraints = BasicConstraints(ca=True)  # versions 1 and 2 have no extensions
     if constraints is None or not constraints.ca:
         raise PeerCertificateError("not-a-ca", "the certificate was issued by a certificate that is not a CA")
-    if not usages.may_sign_certificates(issuer.extensions.key_usage):
+    if not profiles.may_sign_certificates(issuer.extensions.key_usage):
         raise PeerCertificateError("not-a-ca", "the certificate was issued by a CA that may not sign certificates")
     if constraints.path_length is not None and len(path) - 1 > constraints.path_length:
         raise PeerCertificateError("path-too-long", "there are more intermediates than a CA of the chain allows")

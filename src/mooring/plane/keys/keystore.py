@@ -44,10 +44,9 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
 from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa
+from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa, bridge, find_cross_signed, is_bridge
 from mooring.pki.x509.names import AlternativeNames, alternative_names
 from mooring.pki.x509.publickeys import load_public_keys
-from mooring.pki.x509.successor import bridge, find_cross_signed, is_bridge
 from mooring.plane import endpoints
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.files.exposed import refuse_exposed, warn_if_exposed

@@ -27,7 +27,7 @@ from mooring.authz.rbac.escalation import reconcile
 from mooring.clock import Clock
 from mooring.errors import AlreadyExistsError, ApiError, ConflictError, MooringError, NotFoundError
 from mooring.identity import API_SERVER_USER
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.configuration import ServerConfig

@@ -33,7 +33,7 @@ from mooring.controllers.certificates.names.nameevidence import (
 )
 from mooring.errors import MooringError
 from mooring.identity import API_SERVER_USER
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.canonicalnames import Name
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.publishing.configmaps import publish

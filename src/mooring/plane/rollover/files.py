@@ -38,9 +38,8 @@ from mooring.pki.keys import generate_key, load_private_key, private_key_pem
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.clusterca import MAX_CROSS_SIGNED, CaState
+from mooring.pki.x509.clusterca import MAX_CROSS_SIGNED, CaState, cross_sign, find_cross_signed, successor
 from mooring.pki.x509.names import printable
-from mooring.pki.x509.successor import cross_sign, find_cross_signed, successor
 from mooring.plane.keys.cafiles import load, read_ca
 from mooring.plane.keys.keystore import exclusive
 from mooring.trust.discovery.pins import pin_of

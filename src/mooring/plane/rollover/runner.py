@@ -41,7 +41,7 @@ from mooring.controllers.certificates.carollover import RolloverOnDisk, Rollover
 from mooring.errors import ConfigError, ConflictError, MooringError, NotFoundError
 from mooring.identity import API_SERVER_USER
 from mooring.pki.errors import PkiError
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.plane.keys.carenewal import CaRenewal

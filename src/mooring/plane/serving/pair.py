@@ -22,7 +22,7 @@ from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, load_private_key
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import ClusterCa

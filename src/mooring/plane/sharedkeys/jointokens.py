@@ -22,7 +22,7 @@ from pathlib import Path
 from mooring.client.files import make_directory, read_limited, sync_directory, write_atomic
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
-from mooring.pki.rootca import RootCa
+from mooring.pki.pem import RootCa
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keys.keystore import exclusive
 from mooring.plane.sharedkeys.tokenfile import AGENT_FILE, MAX_FILE, ServerTokenFile

@@ -25,7 +25,7 @@ from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
-from mooring.pki.x509.publickeyinfo import key_identities
+from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.signers import CLIENT_SIGNERS, COUNTERPARTS, SIGNERS
 from mooring.plane.files.exposed import warn_if_exposed
 from mooring.plane.files.reloading import Reloading

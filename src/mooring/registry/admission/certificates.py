@@ -24,8 +24,7 @@ from mooring.errors import Cause, InvalidError, forbidden, quoted
 from mooring.identity import API_SERVER, MASTERS, NAME_NOT_ALLOWED, bootstrap_token_id
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest, parse_request
-from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
-from mooring.pki.x509.supervisorsigners import CREDENTIAL, SUPERVISOR_SIGNERS, issued_request
+from mooring.pki.x509.signers import CREDENTIAL, KUBE_APISERVER_CLIENT, SUPERVISOR_SIGNERS, issued_request
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.trust.bootstraptoken.restrictions import read_restrictions
 from mooring.trust.bootstraptoken.token import TokenError

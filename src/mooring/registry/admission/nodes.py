@@ -7,8 +7,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.node import node_name
 from mooring.errors import ServiceUnavailableError
 from mooring.identity import NODE_NAME, NODE_PREFIX, RECOVERING_NODE_PREFIX, RECOVERING_NODES
-from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
-from mooring.pki.x509.supervisorsigners import K3S_CONTROLLER
+from mooring.pki.x509.signers import K3S_CONTROLLER, KUBE_APISERVER_CLIENT_KUBELET
 from mooring.registry.admission.certificates import CSRS, parse_new_request
 from mooring.registry.admission.request import AdmissionRequest
 

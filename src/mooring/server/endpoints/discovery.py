@@ -25,8 +25,7 @@ from mooring.apimachinery.negotiation import (
 from mooring.apimachinery.openapi import v2, v2protobuf, v3, v3protobuf
 from mooring.apimachinery.schema import Obj
 from mooring.errors import NotAcceptableError, NotFoundError
-from mooring.pki.jwt.jwks import discovery_document, is_discoverable, jwks_document
-from mooring.pki.jwt.keyset import algorithm_of
+from mooring.pki.jwt.keyset import algorithm_of, discovery_document, is_discoverable, jwks_document
 from mooring.pki.jwt.token import TokenKeys
 from mooring.pki.keys import PublicKey
 from mooring.server.endpoints.servedapi import ServedApi, missing, not_found

@@ -10,7 +10,7 @@ from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.negotiation import parse_accept
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ServiceUnavailableError
-from mooring.pki.x509.revocationlist import SignedList
+from mooring.pki.x509.crl import SignedList
 from mooring.server.endpoints.tokens import API_VERSION
 from mooring.server.healthchecks import HealthChecks
 from mooring.server.requestcontext import RequestContext

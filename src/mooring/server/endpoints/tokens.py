@@ -28,8 +28,7 @@ from mooring.clock import rfc3339
 from mooring.errors import ApiError, BadRequestError, ForbiddenError, InvalidError, MethodNotAllowedError
 from mooring.identity import UserInfo
 from mooring.pki.errors import RequestError
-from mooring.pki.jwt.compact import MAX_TOKEN_BYTES
-from mooring.pki.jwt.token import TokenKeys
+from mooring.pki.jwt.token import MAX_TOKEN_BYTES, TokenKeys
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import serial_number
 from mooring.pki.x509.bundles import certificates_pem

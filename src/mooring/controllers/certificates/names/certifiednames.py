@@ -55,10 +55,8 @@ from mooring.pki.x509.namegate import (
     judge_server,
 )
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames
-from mooring.pki.x509.profiles import BACKDATE, ttl
-from mooring.pki.x509.signers import KUBELET_SERVING
-from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING, K3S_LOCAL_NAMES
-from mooring.pki.x509.usages import EXTENDED_USAGES, SERVER_AUTH
+from mooring.pki.x509.profiles import BACKDATE, EXTENDED_USAGES, SERVER_AUTH, ttl
+from mooring.pki.x509.signers import K3S_KUBELET_SERVING, K3S_LOCAL_NAMES, KUBELET_SERVING
 
 LOCAL_NAMES = {KUBELET_SERVING: NO_NAMES, K3S_KUBELET_SERVING: K3S_LOCAL_NAMES}
 """Signers of nodes' serving certificates, each with the names of loopback that all of its certificates have."""

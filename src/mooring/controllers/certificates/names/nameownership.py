@@ -58,10 +58,8 @@ from mooring.controllers.certificates.names.nameevidence import NODES
 from mooring.controllers.certificates.noderecovery import proven_key
 from mooring.identity import BOOTSTRAP_USER_PREFIX, CREDENTIAL_ID, NODE_PREFIX
 from mooring.pki.x509.authority import Authority, request_serial_number
-from mooring.pki.x509.profiles import BACKDATE, SHORT, ttl
-from mooring.pki.x509.signers import KUBELET_SERVING
-from mooring.pki.x509.supervisorsigners import K3S_KUBELET_SERVING, NODE_SIGNERS
-from mooring.pki.x509.usages import CLIENT_AUTH
+from mooring.pki.x509.profiles import BACKDATE, CLIENT_AUTH, SHORT, ttl
+from mooring.pki.x509.signers import K3S_KUBELET_SERVING, KUBELET_SERVING, NODE_SIGNERS
 from mooring.trust.bootstraptoken.restrictions import NODE_NAME
 from mooring.trust.bootstraptoken.token import is_token_id
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name

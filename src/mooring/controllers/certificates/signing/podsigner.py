@@ -45,10 +45,9 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.encoding.distinguishedname import NO_NAME
-from mooring.pki.x509.names import AlternativeNames
+from mooring.pki.x509.names import AlternativeNames, service_account_id
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import CertificateRequest, has_key_alone
-from mooring.pki.x509.spiffeid import service_account_id
 
 PODS = "pods"
 UNSUPPORTED_KEY = "UnsupportedKeyType"

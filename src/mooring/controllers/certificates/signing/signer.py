@@ -54,14 +54,19 @@ from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, Si
 from mooring.identity import CREDENTIAL_ID, NODE_PREFIX, bootstrap_token_id
 from mooring.pki.errors import IssueError, RequestError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
-from mooring.pki.x509 import names, usages
+from mooring.pki.x509 import names, profiles
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.profiles import Template, from_request
 from mooring.pki.x509.requests import CertificateRequest, parse_request
-from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING, SIGNERS
-from mooring.pki.x509.supervisorsigners import K3S_KUBELET_CLIENT, SUPERVISOR_SIGNERS
+from mooring.pki.x509.signers import (
+    K3S_KUBELET_CLIENT,
+    KUBE_APISERVER_CLIENT_KUBELET,
+    KUBELET_SERVING,
+    SIGNERS,
+    SUPERVISOR_SIGNERS,
+)
 
 # certificatesigningrequest-signing-controller: signs certificates of approved requests.
 #
@@ -167,7 +172,7 @@ class CsrSigner:
             finding = find(self.checks, issuance, views)
             if finding is not None:
                 return finding
-            usages.check(csr["spec"].get("usages") or ())
+            profiles.check(csr["spec"].get("usages") or ())
             return issuance
         except IssueError as error:
             return Objection(REASON, str(error))

@@ -28,11 +28,10 @@ from mooring.duration import parse_long_duration
 from mooring.errors import ConfigError, quoted
 from mooring.pki.keys import ALGORITHMS, MAX_RSA_BITS, MIN_RSA_BITS
 from mooring.pki.x509.canonicalnames import IPAddress
-from mooring.pki.x509.profiles import MIN_TTL
+from mooring.pki.x509.names import MAX_TRUST_DOMAIN, is_trust_domain
+from mooring.pki.x509.profiles import MIN_TTL, USAGES
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.signers import SIGNERS
-from mooring.pki.x509.spiffeid import MAX_TRUST_DOMAIN, is_trust_domain
-from mooring.pki.x509.usages import USAGES
 from mooring.settings.addresses import Network
 
 MAX_NAMES = 100

@@ -1,19 +1,14 @@
-"""The extensions of a certificate that decide something, read as Go's `crypto/x509` reads them (`processExtensions`).
+"""Texts of alternative names and name constraints: which of them Go reads (`url.Parse`, `domainNameValid`, `parseRFC2821Mailbox`).
 
-Rules kept here (docs/adr/0085-certificates-as-go-reads-them.md; RFC 5280 4.2):
-* Each extension that is used is read by itself. The others stay bytes, whatever stands in them. No extension stands there twice.
-* An error names the extension that cannot be read.
-* The critical extensions that Go understands are understood. An alternative name that has names of other types only is not, and
-  neither are name constraints that have one.
-* URIs, and the names in constraints, have the syntax that Go reads.
-* A length of a path is a limit for CAs only: `CA:FALSE, pathlen:0` is not a CA, as in Go.
+Rules kept here: nothing is decoded, and no text is judged good. A certificate with another text is none that Go reads.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from itertools import islice
 from types import MappingProxyType
 from typing import TypeVar
@@ -21,8 +16,102 @@ from typing import TypeVar
 from cryptography.x509.oid import ExtensionOID, ObjectIdentifier
 
 from mooring.pki.x509.canonicalnames import IPAddress
-from mooring.pki.x509.encoding import der, namesyntax
+from mooring.pki.x509.encoding import der
 from mooring.pki.x509.encoding.der import DerError, TooManyElementsError
+
+_PORT = r"(?::[0-9]*)?"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_ESCAPED = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})*", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_USER = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%-]*")
+_HOST = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:<>\"\]-]|%25)*")
+_LITERAL = re.compile(rf"\[([0-9A-Fa-f:.]*)\]{_PORT}")
+_ANY_PORT = re.compile(_PORT)
+_STRICT = ("http", "https")
+"""Schemes whose host has one colon at most."""
+_VISIBLE = re.compile(r"[!-~]*")
+_ATOMS = re.compile(r"((?:\\[\x00-\x7f]|[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-])+)@(.*)", re.DOTALL)
+_QUOTED = re.compile(
+    r'"(?:[\x01-\x08\x0b\x0c\x0e-\x21\x23-\x5b\x5d-\x7f]|\\[\x01-\x09\x0b\x0c\x0e-\x7f])*"@(.*)', re.DOTALL
+)
+
+
+def is_domain(text: str) -> bool:
+    """Return whether a text is a DNS name, for Go: visible characters in labels that are not empty. The empty one is."""
+    return not text or (bool(_VISIBLE.fullmatch(text)) and "" not in text.split("."))
+
+
+def is_domain_constraint(text: str) -> bool:
+    """Return whether a text is a DNS name, which may begin with a dot."""
+    return is_domain(text[1:] or ".") if text.startswith(".") else is_domain(text)
+
+
+def is_uri_constraint(text: str) -> bool:
+    """Return whether a text limits the hosts of URIs: a DNS name and no IP address."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return is_domain_constraint(text)
+    return False
+
+
+def is_email_constraint(text: str) -> bool:
+    """Return whether a text limits email addresses: one address, or the domain of them."""
+    if "@" not in text:
+        return is_domain_constraint(text)
+    if text.startswith('"'):
+        quoted = _QUOTED.fullmatch(text)
+        return quoted is not None and is_domain(quoted[1])
+    found = _ATOMS.fullmatch(text)
+    return found is not None and "" not in re.sub(r"(?s)\\(.)", r"\1", found[1]).split(".") and is_domain(found[2])
+
+
+def is_uri(text: str) -> bool:
+    """Return whether a text is a URI, or a relative reference."""
+    text, _, fragment = text.partition("#")
+    if _CONTROL.search(text) or not _ESCAPED.fullmatch(fragment) or text.startswith(":"):
+        return False
+    scheme = _SCHEME.match(text)
+    rest = (text[scheme.end() :] if scheme else text).partition("?")[0]
+    if not rest.startswith("/"):
+        return bool(scheme) or (":" not in rest.partition("/")[0] and bool(_ESCAPED.fullmatch(rest)))
+    if rest.startswith("//") and (scheme or not rest.startswith("///")):
+        authority, slash, path = rest[2:].partition("/")
+        if not _is_authority(authority, scheme[1].lower() if scheme else ""):
+            return False
+        rest = slash + path
+    return bool(_ESCAPED.fullmatch(rest))
+
+
+def _is_authority(text: str, scheme: str) -> bool:
+    user, _, host = text.rpartition("@")
+    if not _USER.fullmatch(user) or not _ESCAPED.fullmatch(user):
+        return False
+    if "[" in host:
+        return _is_literal(host)
+    _, colon, port = host.partition(":") if scheme in _STRICT else host.rpartition(":")
+    return bool(_ANY_PORT.fullmatch(colon + port if colon else "")) and bool(_HOST.fullmatch(host)) and is_domain(host)
+
+
+def _is_literal(host: str) -> bool:
+    """Return whether a host is an IPv6 address in brackets. One with a zone, which Go reads, names an interface of one machine."""
+    found = _LITERAL.fullmatch(host)
+    try:
+        return found is not None and bool(IPv6Address(found[1]))
+    except ValueError:
+        return False
+
+
+# The extensions of a certificate that decide something, read as Go's `crypto/x509` reads them (`processExtensions`).
+#
+# Rules kept here (docs/adr/0085-certificates-as-go-reads-them.md; RFC 5280 4.2):
+# * Each extension that is used is read by itself. The others stay bytes, whatever stands in them. No extension stands there
+#   twice.
+# * An error names the extension that cannot be read.
+# * The critical extensions that Go understands are understood. An alternative name that has names of other types only is not, and
+#   neither are name constraints that have one.
+# * URIs, and the names in constraints, have the syntax that Go reads.
+# * A length of a path is a limit for CAs only: `CA:FALSE, pathlen:0` is not a CA, as in Go.
 
 _LARGEST_NUMBER = 2**63 - 1
 """Go's limit of the length of a path."""
@@ -67,9 +156,9 @@ _MORE_ELEMENTS: Mapping[int, int] = MappingProxyType({_URI: 3, _IP: 1})
 """Elements beside its own for which a name counts: URIs take four times as long as DNS names, and IP addresses twice."""
 _CONSTRAINTS: Mapping[int, Callable[[str], bool]] = MappingProxyType(
     {
-        _EMAIL: namesyntax.is_email_constraint,
-        _DNS: namesyntax.is_domain_constraint,
-        _URI: namesyntax.is_uri_constraint,
+        _EMAIL: is_email_constraint,
+        _DNS: is_domain_constraint,
+        _URI: is_uri_constraint,
     }
 )
 
@@ -261,7 +350,7 @@ def general_names(value: der.Fields) -> GeneralNames:
             if not one.content.isascii():
                 raise DerError("it has a name outside ASCII")
             text = one.content.decode("ascii")
-            if one.tag == _URI and not namesyntax.is_uri(text):
+            if one.tag == _URI and not is_uri(text):
                 raise DerError("it has a URI that is none")
             found[one.tag].append(text)
         elif one.tag == _IP:

@@ -65,9 +65,9 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer
 from mooring.pki.x509.namegate import REASONS as REASONS_OF_NAMES
 from mooring.pki.x509.profiles import BACKDATE
-from mooring.pki.x509.publickeyinfo import key_identities
+from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.requests import CertificateRequest, parse_request
-from mooring.pki.x509.supervisorsigners import (
+from mooring.pki.x509.signers import (
     CREDENTIAL,
     K3S_CONTROLLER_CLIENT,
     K3S_KUBE_PROXY_CLIENT,

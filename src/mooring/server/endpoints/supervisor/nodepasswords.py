@@ -41,7 +41,7 @@ from mooring.errors import (
     UnauthorizedError,
 )
 from mooring.identity import API_SERVER_USER
-from mooring.pki.x509.supervisorsigners import PASSWORD_DEFERRED
+from mooring.pki.x509.signers import PASSWORD_DEFERRED
 from mooring.registry.store import Registry
 from mooring.secret import Secret
 from mooring.trust.k3s.nodepassword import (
