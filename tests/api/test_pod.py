@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from mooring.api.core.pod.defaults import is_latest
 from mooring.api.core.pod.qos import qos_class
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.encode import encode_message
+from mooring.apimachinery.codec.protobuf import decode_message, encode_message
 from mooring.apimachinery.codec.unmarshal import unmarshal
-from mooring.apimachinery.patch.strategic import strategic_merge_patch
+from mooring.apimachinery.patch import strategic_merge_patch
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Scalar, Type
 from mooring.clock import rfc3339
 from mooring.errors import BadRequestError, InvalidError

@@ -9,8 +9,8 @@ import hashlib
 
 import pytest
 
-from mooring.apimachinery.discovery import documents as discovery
-from mooring.apimachinery.groupversions import groups, version_order
+from mooring.apimachinery import discovery
+from mooring.apimachinery.discovery import groups, version_order
 from mooring.apimachinery.resource import ALL_VERBS
 from tests.support.shapes import RESOURCES, WIDGETS
 

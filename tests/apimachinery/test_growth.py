@@ -11,14 +11,11 @@ import pytest
 from mooring.apimachinery.apply.applyconfiguration import decode_apply
 from mooring.apimachinery.apply.fieldset import FieldSet, path_text, paths
 from mooring.apimachinery.apply.managedfields import Author, apply_configuration, entries_after_update
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.encode import encode_message
+from mooring.apimachinery.codec.protobuf import decode_message, encode_message
 from mooring.apimachinery.codec.requestbody import decode_body
 from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.negotiation import JSON, YAML
-from mooring.apimachinery.patch.json import json_patch
-from mooring.apimachinery.patch.merge import merge_patch
-from mooring.apimachinery.patch.strategic import strategic_merge_patch
+from mooring.apimachinery.patch import json_patch, merge_patch, strategic_merge_patch
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import label_selector_from_object, parse_field_selector, parse_label_selector
 from mooring.clock import parse_rfc3339

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mooring.apimachinery.discovery.documents import digest
+from mooring.apimachinery.discovery import digest
 from mooring.apimachinery.metav1 import META
-from mooring.apimachinery.openapi.definitions import REF
-from mooring.apimachinery.openapi.v3 import PATCH_TYPES, index_of, openapi_v3_document, openapi_v3_documents
+from mooring.apimachinery.openapi.v3 import PATCH_TYPES, REF, index_of, openapi_v3_document, openapi_v3_documents
 from mooring.apimachinery.schema import Obj
 from tests.support.shapes import GADGETS, RESOURCES, REVIEWS, WIDGETS
 
@@ -256,7 +255,7 @@ def test_atomic_messages_and_merging_lists_of_metadata() -> None:
 
 def test_merging_lists_without_keys_for_apply() -> None:
     """Conditions of old kinds merge in a patch and say nothing about server-side apply."""
-    from mooring.apimachinery.openapi.definitions import Schemas
+    from mooring.apimachinery.openapi.v3 import Schemas
     from mooring.apimachinery.schema import Field, ListOf, Message, Scalar
 
     schemas = Schemas()
@@ -287,7 +286,7 @@ def test_documents_name_their_group_version() -> None:
 
 
 def test_a_map_that_is_one_value_for_apply() -> None:
-    from mooring.apimachinery.openapi.definitions import Schemas
+    from mooring.apimachinery.openapi.v3 import Schemas
     from mooring.apimachinery.schema import Field, MapOf, Message, Scalar
 
     schemas = Schemas()

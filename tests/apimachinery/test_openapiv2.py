@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kinds import KINDS
-from mooring.apimachinery.codec.protobuf.decode import decode_message
+from mooring.apimachinery.codec.protobuf import decode_message
 from mooring.apimachinery.metav1 import META
 from mooring.apimachinery.openapi.v2 import DEFINITIONS, openapi_v2_document
 from mooring.apimachinery.openapi.v2protobuf import ACCEPTED, CONTENT_TYPE, encode_document

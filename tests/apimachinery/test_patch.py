@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.codec.limits import MAX_DEPTH
-from mooring.apimachinery.patch.json import MAX_MOVED, MAX_OPERATIONS, json_patch
-from mooring.apimachinery.patch.merge import merge_patch
+from mooring.apimachinery.patch import MAX_MOVED, MAX_OPERATIONS, json_patch, merge_patch
 from mooring.errors import ApiError, BadRequestError, InvalidError, PatchRejectedError, RequestEntityTooLargeError
 
 

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.limits import MAX_VALUES
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.encode import encode_message
-from mooring.apimachinery.codec.protobuf.envelope import (
+from mooring.apimachinery.codec.protobuf import (
     MAGIC,
     decode_envelope,
+    decode_message,
     encode_envelope,
+    encode_message,
     encode_object,
     encode_watch_frame,
 )

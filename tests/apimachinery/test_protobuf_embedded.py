@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.encode import encode_message
+from mooring.apimachinery.codec.protobuf import decode_message, encode_message
 from mooring.apimachinery.schema import Field, ListOf, Message, Scalar
 from mooring.errors import BadRequestError
 from tests.support.shapes import objects

@@ -13,8 +13,7 @@ from typing import Any
 
 from hypothesis import given
 
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.encode import encode_message
+from mooring.apimachinery.codec.protobuf import decode_message, encode_message
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Scalar, Type
 from mooring.clock import parse_rfc3339
 from tests.support.shapes import EXAMPLE, objects

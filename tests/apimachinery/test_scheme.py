@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.apimachinery.scheme import unexpected_kind
+from mooring.apimachinery.resource import unexpected_kind
 
 UNKNOWN = 'is registered for version "{}" in scheme "pkg/api/legacyscheme/scheme.go:30"'
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from mooring.apimachinery.codec.storedshape import shape_decoder
+from mooring.apimachinery.codec.storedvalue import shape_decoder
 from mooring.apimachinery.schema import Field, Message, Obj, Scalar
 from tests.support.shapes import EXAMPLE, EXAMPLE_PART, objects
 

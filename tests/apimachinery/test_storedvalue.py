@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.protobuf.encode import encode_message
-from mooring.apimachinery.codec.protobuf.envelope import encode_envelope, encode_object
+from mooring.apimachinery.codec.protobuf import encode_envelope, encode_message, encode_object
 from mooring.apimachinery.codec.storedvalue import decode_stored_value
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ApiError, BadRequestError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.patch.strategic import MAX_REPEATED, strategic_merge_patch
+from mooring.apimachinery.patch import MAX_REPEATED, strategic_merge_patch
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar
 from mooring.errors import ApiError, BadRequestError, PatchRejectedError
 

@@ -7,7 +7,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.uid import uuid4
+from mooring.apimachinery.names import uuid4
 
 
 @given(st.binary(min_size=16, max_size=16))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from mooring.apimachinery.codec.unknownfields import has_unknown_fields
+from mooring.apimachinery.codec.zerofields import has_unknown_fields
 from mooring.apimachinery.schema import Obj
 from tests.support.shapes import EXAMPLE, objects
 

@@ -13,7 +13,7 @@ import pytest
 from mooring.api.events.event import KIND as EVENTS_EVENT
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.json import deep_copy
-from mooring.apimachinery.codec.protobuf.envelope import decode_envelope, encode_envelope
+from mooring.apimachinery.codec.protobuf import decode_envelope, encode_envelope
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.errors import InternalServerError, StorageError

@@ -8,8 +8,7 @@ import pytest
 
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, READ_ONLY
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
+from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message
 from mooring.apimachinery.metav1 import list_of
 from mooring.apimachinery.schema import Obj
 from tests.support.manualclock import settle

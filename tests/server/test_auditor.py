@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.codec.protobuf.envelope import encode_object
+from mooring.apimachinery.codec.protobuf import encode_object
 from mooring.clock import rfc3339_micro
 from mooring.errors import ConfigError
 from mooring.registry.write.commit import MAX_OBJECT as STORED

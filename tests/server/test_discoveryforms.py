@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
+from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message
 from mooring.apimachinery.codec.yaml import decode_yaml
-from mooring.apimachinery.discovery.messages import DOCUMENTS
+from mooring.apimachinery.discovery import DOCUMENTS
 from tests.support.serverroom import Server, in_server
 
 PATHS = ["/api", "/apis", "/api/v1", "/apis/coordination.k8s.io", "/apis/coordination.k8s.io/v1"]

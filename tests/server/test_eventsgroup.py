@@ -8,8 +8,7 @@ import pytest
 
 from mooring.api.events.event import KIND
 from mooring.api.kinds import by_resource
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.envelope import decode_envelope, encode_object
+from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message, encode_object
 from mooring.apimachinery.metav1 import list_of
 from mooring.apimachinery.schema import Obj
 from tests.support.manualclock import settle

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mooring.api.certificates.clustertrustbundle import KIND, KIND_V1
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.envelope import decode_envelope, encode_envelope, encode_object
+from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message, encode_envelope, encode_object
 from mooring.apimachinery.metav1 import list_of
 from mooring.apimachinery.schema import Obj
 from tests.support.manualclock import settle

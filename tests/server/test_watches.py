@@ -14,8 +14,7 @@ import yaml
 
 from mooring.api.kind import Kind
 from mooring.api.kinds import KINDS
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.envelope import MAGIC, decode_envelope, encode_watch_frame
+from mooring.apimachinery.codec.protobuf import MAGIC, decode_envelope, decode_message, encode_watch_frame
 from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.apimachinery.table import table
 from mooring.apimachinery.watchevent import bookmark, event_frame

@@ -26,8 +26,7 @@ from kubernetes.stream import ws_client
 from websocket import ABNF
 from websockets.typing import Origin, Subprotocol
 
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
+from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message
 from mooring.apimachinery.metav1 import STATUS
 from mooring.identity import MASTERS
 from mooring.server.transport import http

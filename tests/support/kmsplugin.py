@@ -18,8 +18,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from mooring.apimachinery.codec.protobuf.decode import ValueBudget, fields
-from mooring.apimachinery.codec.protobuf.encode import put_bytes
+from mooring.apimachinery.codec.protobuf import ValueBudget, fields, put_bytes
 from mooring.trust.encryption.encryptedobject import decode_map_entry, encode_map_entry
 
 ANNOTATION = "plugin.example.com"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from mooring.apimachinery.codec.protobuf.decode import BYTES, ValueBudget, expect_wire_type, fields, utf8_text, wrapped
+from mooring.apimachinery.codec.protobuf import BYTES, ValueBudget, expect_wire_type, fields, utf8_text, wrapped
 
 
 def decode_watch_frame(frame: bytes) -> tuple[str, bytes]:

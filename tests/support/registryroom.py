@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec
 from mooring.api.kind import Change, Kind
 from mooring.api.kinds import BY_PLURAL, KINDS
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions, parse_list_options
-from mooring.apimachinery.patch.merge import merge_patch
+from mooring.apimachinery.patch import merge_patch
 from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.identity import AUTHENTICATED, MASTERS, UserInfo

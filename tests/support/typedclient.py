@@ -26,8 +26,7 @@ import yaml
 from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.envelope import decode_envelope, encode_object
+from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message, encode_object
 from mooring.apimachinery.metav1 import (
     DELETE_OPTIONS,
     PARTIAL_OBJECT_METADATA,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.protobuf.encode import put_bytes, put_number
+from mooring.apimachinery.codec.protobuf import put_bytes, put_number
 from mooring.trust.encryption.ciphers import CipherError
 from mooring.trust.encryption.encryptedobject import (
     AES_GCM_KEY,

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from mooring.apimachinery.codec.protobuf.decode import ValueBudget, fields
+from mooring.apimachinery.codec.protobuf import ValueBudget, fields
 from mooring.errors import MooringError
 
 CLAIMS = "claims"

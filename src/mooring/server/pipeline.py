@@ -31,10 +31,10 @@ from functools import partial
 from types import MappingProxyType
 
 from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.apimachinery.names import uuid4
 from mooring.apimachinery.options import parse_timeout
 from mooring.apimachinery.requestinfo import RequestInfo, parse_request
 from mooring.apimachinery.status import forbidden_error
-from mooring.apimachinery.uid import uuid4
 from mooring.authn.chain import BASIC, Outcome, RejectedBy
 from mooring.authn.credentials import Authenticator, Credentials, read_credentials
 from mooring.authn.guesses import GuessLimiter

@@ -17,8 +17,7 @@ import pytest
 
 from mooring.api.core.configmap import KIND as CONFIG_MAPS
 from mooring.api.core.namespace import KIND as NAMESPACES
-from mooring.apimachinery.codec.protobuf.encode import encode_message
-from mooring.apimachinery.codec.protobuf.envelope import encode_envelope
+from mooring.apimachinery.codec.protobuf import encode_envelope, encode_message
 from mooring.client.files import write_atomic
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import load_private_key

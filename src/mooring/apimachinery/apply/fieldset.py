@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import Any
 
-from mooring.apimachinery.codec.fieldpath import MAX_PATH
-from mooring.apimachinery.codec.limits import MAX_DEPTH
+from mooring.apimachinery.codec.limits import MAX_DEPTH, MAX_PATH
 
 FieldSet = dict[str, Any]
 """One node of a set, or a whole set: path element → node. Treat as immutable."""

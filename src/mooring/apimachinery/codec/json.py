@@ -16,9 +16,17 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from mooring.apimachinery.codec.fieldpath import MAX_REPORTED, FieldPath, path_text
 from mooring.apimachinery.codec.goerrors import json_syntax_error
-from mooring.apimachinery.codec.limits import MAX_DEPTH, MAX_VALUES, count_values, depth_exceeds, too_many_values
+from mooring.apimachinery.codec.limits import (
+    MAX_DEPTH,
+    MAX_REPORTED,
+    MAX_VALUES,
+    FieldPath,
+    count_values,
+    depth_exceeds,
+    path_text,
+    too_many_values,
+)
 from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError
 

@@ -1,7 +1,7 @@
-"""Limits on request bodies: bytes, values and depth of nesting.
+"""Field paths for errors and warnings, written out only when they are reported.
 
-A value costs far more memory than the three bytes that it may take: 3 MiB of `{},` are a million objects. So the values of JSON
-text are counted before anything is built of them, by byte searches that take about a millisecond for each MiB.
+A decoder visits every value but reports few. So it passes a chain of names down and writes the text on demand. Otherwise one long
+key above many values would cost its length once for each value.
 """
 
 from __future__ import annotations
@@ -9,6 +9,30 @@ from __future__ import annotations
 from typing import Any
 
 from mooring.errors import RequestEntityTooLargeError
+
+FieldPath = tuple["FieldPath", str | int] | None
+"""The path of the parent, and the name of a member or the index of an item; None is the body itself."""
+
+MAX_REPORTED = 100
+"""Unknown and duplicate fields reported for one body: more would fill the headers of the response."""
+MAX_PATH = 512
+"""Characters of a reported path. The deepest field of a Kubernetes kind takes some 150, a key of an annotation 317."""
+
+
+def path_text(path: FieldPath) -> str:
+    """Return the path as Kubernetes prints it, such as `spec.containers[0].name`; a long path is cut."""
+    parts: list[str] = []
+    while path is not None:
+        path, name = path
+        parts.append(f"[{name}]" if isinstance(name, int) else f".{name[: MAX_PATH + 1]}")
+    text = "".join(reversed(parts)).removeprefix(".")
+    return text if len(text) <= MAX_PATH else text[:MAX_PATH] + "..."
+
+
+# Limits on request bodies: bytes, values and depth of nesting.
+#
+# A value costs far more memory than the three bytes that it may take: 3 MiB of `{},` are a million objects. So the values of JSON
+# text are counted before anything is built of them, by byte searches that take about a millisecond for each MiB.
 
 MAX_BODY = 3 * 1024 * 1024
 """Bytes of a request body: kube-apiserver's limit."""

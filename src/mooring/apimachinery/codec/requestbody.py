@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mooring.apimachinery.codec.fieldpath import MAX_REPORTED
 from mooring.apimachinery.codec.goerrors import JSON_TYPES, unmarshal_error
 from mooring.apimachinery.codec.json import decode_json, duplicate_keys
-from mooring.apimachinery.codec.limits import MAX_BODY, body_too_large
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
+from mooring.apimachinery.codec.limits import MAX_BODY, MAX_REPORTED, body_too_large
+from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message
 from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.codec.yaml import decode_yaml
 from mooring.apimachinery.negotiation import MEDIA_TYPES, Media
+from mooring.apimachinery.resource import unexpected_kind, unexpected_options
 from mooring.apimachinery.schema import Message, Obj
-from mooring.apimachinery.scheme import unexpected_kind, unexpected_options
 from mooring.errors import ApiError, BadRequestError, UnsupportedMediaTypeError, quoted
 
 MAX_GVK = 256

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.apimachinery.codec.protobuf.encode import put_bytes, put_number
+from mooring.apimachinery.codec.protobuf import put_bytes, put_number
 from mooring.apimachinery.schema import Obj
 
 Put = Callable[[bytearray, int, Any], None]

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.apimachinery.groupversions import groups, resources_of, versions
-from mooring.apimachinery.openapi.definitions import REF
-from mooring.apimachinery.openapi.v3 import openapi_v3_document
+from mooring.apimachinery.discovery import groups, resources_of, versions
+from mooring.apimachinery.openapi.v3 import REF, openapi_v3_document
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
 

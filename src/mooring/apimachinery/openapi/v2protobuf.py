@@ -9,7 +9,7 @@ Rules kept here:
 
 from __future__ import annotations
 
-from mooring.apimachinery.codec.protobuf.encode import wrap
+from mooring.apimachinery.codec.protobuf import wrap
 from mooring.apimachinery.openapi.gnostic import (
     Fields,
     anything,

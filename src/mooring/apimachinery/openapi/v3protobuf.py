@@ -12,7 +12,7 @@ kubectl 1.23 to 1.26 and programs built on client-go's `openapi` package request
 
 from __future__ import annotations
 
-from mooring.apimachinery.codec.protobuf.encode import wrap
+from mooring.apimachinery.codec.protobuf import wrap
 from mooring.apimachinery.openapi.gnostic import (
     Build,
     Fields,

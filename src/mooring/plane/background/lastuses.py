@@ -12,7 +12,7 @@ import logging
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
-from mooring.apimachinery.patch.merge import merge_patch
+from mooring.apimachinery.patch import merge_patch
 from mooring.apimachinery.schema import Obj
 from mooring.authn.lastuses import LastUse, LastUses
 from mooring.clock import Clock

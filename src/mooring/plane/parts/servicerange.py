@@ -14,7 +14,7 @@ from datetime import datetime
 
 from mooring.api.core.service.records import decode_record
 from mooring.apimachinery.codec.json import encode_json
-from mooring.apimachinery.uid import uuid4
+from mooring.apimachinery.names import uuid4
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.settings.addresses import Network

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from mooring.apimachinery.uid import uuid4
+from mooring.apimachinery.names import uuid4
 from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, MooringError, StorageError

@@ -16,7 +16,7 @@ from __future__ import annotations
 import msgspec
 
 from mooring.api.kind import Kind
-from mooring.apimachinery.codec.storedshape import shape_decoder
+from mooring.apimachinery.codec.storedvalue import shape_decoder
 from mooring.registry.cache.events import Stored
 from mooring.storage.contract import Entry
 

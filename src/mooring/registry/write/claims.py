@@ -22,8 +22,8 @@ from datetime import datetime, timedelta
 from mooring.api.core.service.records import decode_record, is_allocated, with_bit
 from mooring.api.kind import Change, Kind, ValueClaim
 from mooring.apimachinery.codec.json import encode_json
+from mooring.apimachinery.names import uuid4
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.uid import uuid4
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import StorageError
 from mooring.registry.reader import RegistryReader

@@ -1,6 +1,6 @@
 """Handle server-side apply within a write: the field manager, the effective configuration, the managedFields of the new object.
 
-Conflicts are decided in `mooring.apimachinery.apply.conflicts`, on behalf of `mooring.apimachinery.apply.managedfields`, which
+Conflicts are decided in `mooring.apimachinery.apply.managedfields`, on behalf of `mooring.apimachinery.apply.managedfields`, which
 merges.
 
 Rules kept here:

@@ -40,9 +40,9 @@ from mooring.api.meta.objectmeta import (
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.codec.zerofields import complete
+from mooring.apimachinery.names import uuid4
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.uid import uuid4
 from mooring.authz.decision import Authorize
 from mooring.errors import (
     AlreadyExistsError,

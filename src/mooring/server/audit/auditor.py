@@ -43,15 +43,14 @@ from mooring.apimachinery.auditpolicy import (
 )
 from mooring.apimachinery.codec.json import decode_json
 from mooring.apimachinery.codec.limits import work_size
-from mooring.apimachinery.codec.protobuf.decode import decode_message
-from mooring.apimachinery.codec.protobuf.envelope import decode_envelope
+from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message
 from mooring.apimachinery.codec.requestbody import body_media
 from mooring.apimachinery.codec.yaml import decode_yaml
 from mooring.apimachinery.metav1 import DELETE_OPTIONS, STATUS, list_of
+from mooring.apimachinery.names import uuid4
 from mooring.apimachinery.requestinfo import RequestInfo
 from mooring.apimachinery.schema import Message, Obj
 from mooring.apimachinery.status import status_of
-from mooring.apimachinery.uid import uuid4
 from mooring.clock import Clock
 from mooring.errors import BadRequestError, InternalServerError, MooringError
 from mooring.identity import ANONYMOUS

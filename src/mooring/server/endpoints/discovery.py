@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mooring import __version__, build
+from mooring.apimachinery import discovery
 from mooring.apimachinery.codec.json import decode_json, encode_json, indent_json
-from mooring.apimachinery.codec.protobuf.envelope import encode_object
+from mooring.apimachinery.codec.protobuf import encode_object
 from mooring.apimachinery.codec.yaml import encode_yaml
-from mooring.apimachinery.discovery import documents as discovery
-from mooring.apimachinery.discovery.messages import DOCUMENTS
+from mooring.apimachinery.discovery import DOCUMENTS
 from mooring.apimachinery.negotiation import (
     AGGREGATED_PARAMETERS,
     JSON,

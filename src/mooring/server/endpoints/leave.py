@@ -29,9 +29,9 @@ from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.api.mooring.membership import NODES, may_use_name, node_uid, with_spec
 from mooring.api.mooring.nodeidentity import companions_of, keys_of
 from mooring.apimachinery.codec.json import encode_json
+from mooring.apimachinery.names import uuid4
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.uid import uuid4
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import AlreadyExistsError, BadRequestError, ConflictError, ForbiddenError, NotFoundError
 from mooring.identity import API_SERVER_USER, NODE_PREFIX

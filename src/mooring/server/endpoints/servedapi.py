@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mooring.apimachinery.groupversions import groups
+from mooring.apimachinery.discovery import groups
 from mooring.apimachinery.resource import Resource
 from mooring.errors import NotFoundError
 from mooring.server.requestcontext import RequestContext

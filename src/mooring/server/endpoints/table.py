@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from mooring.apimachinery.codec.json import encode_json, indent_json
-from mooring.apimachinery.discovery.documents import group_paths
+from mooring.apimachinery.discovery import group_paths
 from mooring.pki.x509.crl import SignedList
 from mooring.server.endpoints.debugauthentication import Explanations, explain, refusals
 from mooring.server.endpoints.discovery import (

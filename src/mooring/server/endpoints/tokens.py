@@ -17,9 +17,9 @@ from mooring.api.mooring.ends import refuse_unsettled
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.codec.zerofields import complete
+from mooring.apimachinery.names import uuid4
 from mooring.apimachinery.options import parse_write_options
 from mooring.apimachinery.schema import Obj
-from mooring.apimachinery.uid import uuid4
 from mooring.authn import login as rules
 from mooring.authn.login import claims_of
 from mooring.authn.serviceaccount import ISSUED_CREDENTIAL_ID, TokenIssuance, issue

@@ -41,12 +41,10 @@ from mooring.apimachinery.options import (
     parse_list_options,
     parse_write_options,
 )
-from mooring.apimachinery.patch.json import json_patch
-from mooring.apimachinery.patch.json import work_size as patch_work_size
-from mooring.apimachinery.patch.merge import merge_patch
-from mooring.apimachinery.patch.strategic import strategic_merge_patch
+from mooring.apimachinery.patch import json_patch, merge_patch, strategic_merge_patch
+from mooring.apimachinery.patch import work_size as patch_work_size
+from mooring.apimachinery.resource import unexpected_kind
 from mooring.apimachinery.schema import Message, Obj
-from mooring.apimachinery.scheme import unexpected_kind
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.apimachinery.status import success_status
 from mooring.authz.decision import Attributes, Decision

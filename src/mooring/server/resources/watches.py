@@ -20,7 +20,7 @@ from wsproto.utilities import generate_accept_token
 
 from mooring.api.kind import Kind
 from mooring.apimachinery.codec.json import deep_copy, encode_json
-from mooring.apimachinery.codec.protobuf.envelope import encode_object, encode_watch_frame
+from mooring.apimachinery.codec.protobuf import encode_object, encode_watch_frame
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.apimachinery.negotiation import STREAMED, TRANSFORMS, Representation

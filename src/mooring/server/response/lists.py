@@ -15,8 +15,7 @@ from datetime import datetime
 from functools import partial
 
 from mooring.apimachinery.codec.json import encode_json, indent_json
-from mooring.apimachinery.codec.protobuf.encode import encode_message
-from mooring.apimachinery.codec.protobuf.envelope import envelope_parts
+from mooring.apimachinery.codec.protobuf import encode_message, envelope_parts
 from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA_LIST, list_of
 from mooring.apimachinery.resource import Resource

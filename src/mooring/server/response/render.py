@@ -18,7 +18,7 @@ from email.utils import formatdate
 from functools import lru_cache
 
 from mooring.apimachinery.codec.json import encode_json, indent_json
-from mooring.apimachinery.codec.protobuf.envelope import encode_object
+from mooring.apimachinery.codec.protobuf import encode_object
 from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.metav1 import PARTIAL_OBJECT_METADATA, STATUS
 from mooring.apimachinery.negotiation import (
@@ -32,9 +32,8 @@ from mooring.apimachinery.negotiation import (
     negotiate,
     wants_pretty,
 )
-from mooring.apimachinery.resource import Resource
+from mooring.apimachinery.resource import Resource, internal_group
 from mooring.apimachinery.schema import Message, Obj
-from mooring.apimachinery.scheme import internal_group
 from mooring.apimachinery.status import status_of
 from mooring.apimachinery.table import Include, parse_include, partial_metadata, table
 from mooring.errors import ApiError, MooringError, NotAcceptableError

@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mooring.apimachinery.codec.protobuf.decode import (
+from mooring.apimachinery.codec.protobuf import (
     BYTES,
     MessageError,
     ValueBudget,
     expect_wire_type,
     fields,
+    put_bytes,
     utf8_text,
 )
-from mooring.apimachinery.codec.protobuf.encode import put_bytes
 from mooring.errors import ApiError, ConfigError, PeerError
 from mooring.secret import Secret
 from mooring.trust.encryption.configuration import KmsPlugin

@@ -20,7 +20,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from mooring.apimachinery.uid import uuid4
+from mooring.apimachinery.names import uuid4
 from mooring.bounded import Bounded
 from mooring.clock import Clock
 from mooring.errors import MooringError, StorageError

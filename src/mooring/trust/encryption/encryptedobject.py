@@ -12,16 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mooring.apimachinery.codec.protobuf.decode import (
+from mooring.apimachinery.codec.protobuf import (
     BYTES,
     VARINT,
     MessageError,
     ValueBudget,
     expect_wire_type,
     fields,
+    put_bytes,
+    put_number,
     utf8_text,
 )
-from mooring.apimachinery.codec.protobuf.encode import put_bytes, put_number
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.errors import ApiError
 from mooring.trust.encryption.ciphers import CipherError

@@ -1,25 +1,61 @@
-"""Discovery documents, legacy and aggregated, derived from the resources.
-
-Source: docs/protocol/discovery.md.
-
-Rules kept here:
-* `/api` → APIVersions, `/apis` → APIGroupList, `/apis/<g>` → APIGroup, `/api/v1` and `/apis/<g>/<v>` → APIResourceList.
-* Aggregated (apidiscovery.k8s.io/v2): `/api` has the group with the empty name, `/apis` all others.
-* `storageVersionHash` as k8s.io/apiserver `discovery.StorageVersionHash`: base64 of the first 8 bytes of SHA-256 of
-  group/version/kind, for stored resources only.
-* The ETag of an aggregated document is the quoted upper-case hex SHA-512 of its bytes.
-"""
+"""Documents of API discovery, and their protobuf messages."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 
-from mooring.apimachinery.groupversions import groups, resources_of, versions
+from mooring.apimachinery.metav1 import META
 from mooring.apimachinery.negotiation import DISCOVERY_GROUP
 from mooring.apimachinery.resource import Resource, Subresource
-from mooring.apimachinery.schema import Obj
+from mooring.apimachinery.schema import Obj, message
+
+# API groups and versions of a set of resources, in the order of discovery.
+#
+# Rules kept here: groups are in the order of the resources; versions are ordered from the most to the least stable, and the first
+# is preferred.
+
+_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?", re.ASCII)
+_STABILITY = {"alpha": 0, "beta": 1, None: 2}
+
+
+def version_order(version: str) -> tuple[int, int, int]:
+    """Return the sort key of an API version: v2 before v1 before v1beta2 before v1beta1 before v1alpha1 before anything else."""
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        return (1, 0, 0)
+    major, stage, minor = match.groups()
+    return (-_STABILITY[stage], -int(major), -int(minor or 0))
+
+
+def groups(resources: Sequence[Resource]) -> list[str]:
+    """Return the API groups, core first, the others in the order of the resources."""
+    return sorted(dict.fromkeys(resource.group for resource in resources), key=bool)
+
+
+def versions(resources: Sequence[Resource], group: str) -> list[str]:
+    """Return the versions of one group, the preferred one first."""
+    return sorted({resource.version for resource in resources if resource.group == group}, key=version_order)
+
+
+def resources_of(resources: Sequence[Resource], group: str, version: str) -> list[Resource]:
+    """Return the resources of one group version, sorted by plural name."""
+    found = [resource for resource in resources if (resource.group, resource.version) == (group, version)]
+    return sorted(found, key=lambda resource: resource.plural)
+
+
+# Discovery documents, legacy and aggregated, derived from the resources.
+#
+# Source: docs/protocol/discovery.md.
+#
+# Rules kept here:
+# * `/api` → APIVersions, `/apis` → APIGroupList, `/apis/<g>` → APIGroup, `/api/v1` and `/apis/<g>/<v>` → APIResourceList.
+# * Aggregated (apidiscovery.k8s.io/v2): `/api` has the group with the empty name, `/apis` all others.
+# * `storageVersionHash` as k8s.io/apiserver `discovery.StorageVersionHash`: base64 of the first 8 bytes of SHA-256 of
+#   group/version/kind, for stored resources only.
+# * The ETag of an aggregated document is the quoted upper-case hex SHA-512 of its bytes.
 
 
 def group_paths(resources: Sequence[Resource]) -> list[str]:
@@ -175,3 +211,15 @@ def digest(raw: bytes) -> str:
 def etag(raw: bytes) -> str:
     """Return the ETag header of a document."""
     return f'"{digest(raw)}"'
+
+
+# Schemas of the discovery documents, for their protobuf form.
+
+DOCUMENTS = {
+    name.rpartition(".")[2]: message(name)
+    for name in (
+        *(META + kind for kind in ("APIVersions", "APIGroup", "APIGroupList", "APIResourceList")),
+        "io.k8s.api.apidiscovery.v2.APIGroupDiscoveryList",
+    )
+}
+"""Schemas of the documents by kind."""

@@ -1,18 +1,4 @@
-"""Protobuf decoding of messages by their schema.
-
-Source: docs/protocol/negotiation.md#field-numbers.
-
-Rules kept here:
-* proto2 wire format (protobuf.dev, "Encoding"): varints, fixed 32 and 64, length-delimited; repeated scalars packed or not; maps
-  as entries key=1 value=2; the last value of a field counts, and repeated occurrences of one message are merged. Unknown field
-  numbers are skipped; groups, which Kubernetes never had, are refused. Fields `within` an embedded message are inline in the
-  object.
-* The result equals the same object sent as JSON: base64, RFC 3339, absent rather than empty. Go writes every non-pointer field even
-  when zero, so zeros are dropped unless the field `keeps_zero`; an empty Time message is Go's zero time, and absent.
-* Any input gives an object, BadRequestError or RequestEntityTooLargeError: lengths are checked before they are used, and nesting is
-  bounded by the schema, because unknown fields are skipped.
-* Every field of every message counts against `MAX_VALUES`, and so do the values of embedded JSON: a message can be two bytes.
-"""
+"""Protobuf of Kubernetes: decoding, encoding, and the envelope of a message."""
 
 from __future__ import annotations
 
@@ -28,14 +14,29 @@ from mooring.apimachinery.codec.limits import MAX_VALUES, count_values, depth_ex
 from mooring.apimachinery.codec.unmarshal import keeps_zero, zero
 from mooring.apimachinery.quantity import canonical
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Scalar, Type
-from mooring.clock import ZERO_TIME, rfc3339, rfc3339_micro
+from mooring.clock import ZERO_TIME, parse_rfc3339, rfc3339, rfc3339_micro
 from mooring.errors import BadRequestError
+
+# Protobuf decoding of messages by their schema.
+#
+# Source: docs/protocol/negotiation.md#field-numbers.
+#
+# Rules kept here:
+# * proto2 wire format (protobuf.dev, "Encoding"): varints, fixed 32 and 64, length-delimited; repeated scalars packed or not;
+#   maps as entries key=1 value=2; the last value of a field counts, and repeated occurrences of one message are merged. Unknown
+#   field numbers are skipped; groups, which Kubernetes never had, are refused. Fields `within` an embedded message are inline in
+#   the object.
+# * The result equals the same object sent as JSON: base64, RFC 3339, absent rather than empty. Go writes every non-pointer field
+#   even when zero, so zeros are dropped unless the field `keeps_zero`; an empty Time message is Go's zero time, and absent.
+# * Any input gives an object, BadRequestError or RequestEntityTooLargeError: lengths are checked before they are used, and
+#   nesting is bounded by the schema, because unknown fields are skipped.
+# * Every field of every message counts against `MAX_VALUES`, and so do the values of embedded JSON: a message can be two bytes.
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types: the low three bits of a tag."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MASK = (1 << 64) - 1
-_PLAN = "_protobuf_read_plan"  # compiled once for each message and kept on it
+_READ_PLAN = "_protobuf_read_plan"  # compiled once for each message and kept on it
 
 
 class ValueBudget:
@@ -133,9 +134,9 @@ def _bad_message(schema: Message, error: MessageError) -> BadRequestError:
 
 
 def _read_message(schema: Message, data: bytes, obj: Obj, budget: ValueBudget) -> Obj:
-    plan: dict[int, tuple[str, _Reader, bool]] | None = schema.__dict__.get(_PLAN)
+    plan: dict[int, tuple[str, _Reader, bool]] | None = schema.__dict__.get(_READ_PLAN)
     if plan is None:
-        plan = schema.__dict__[_PLAN] = {
+        plan = schema.__dict__[_READ_PLAN] = {
             field.number: (field.name, _reader(field.type), keeps_zero(field))
             for field in schema.fields
             if not field.within
@@ -374,3 +375,216 @@ def _map_reader(kind: MapOf) -> _Reader:
         return entries
 
     return read
+
+
+# Protobuf encoding of messages by their schema.
+#
+# Source: docs/protocol/negotiation.md#field-numbers.
+#
+# Rules kept here: fields are written in the order of their numbers and map keys are sorted, so that equal objects give equal
+# bytes. Objects fit their schema already (`mooring.apimachinery.codec.unmarshal`). Fields without a number, and kind and
+# apiVersion, are left out.
+
+_WRITE_PLAN = "_protobuf_write_plan"  # compiled once for each message and kept on it
+_INTEGERS = (Scalar.BOOL, Scalar.INT32, Scalar.INT64)
+
+_Writer = Callable[[bytearray, Any], None]
+
+
+def encode_message(obj: Obj, schema: Message) -> bytes:
+    """Return the message of an object that fits `schema`."""
+    plan: list[tuple[str, _Writer]] | None = schema.__dict__.get(_WRITE_PLAN)
+    if plan is None:
+        parts: dict[int, tuple[str, Type]] = {
+            field.number: (field.name, field.type) for field in schema.fields if field.number and not field.within
+        } | {number: ("", inner) for number, inner in schema.embedded.items()}
+        plan = schema.__dict__[_WRITE_PLAN] = [
+            (name, _writer(number, kind)) for number, (name, kind) in sorted(parts.items(), key=lambda part: part[0])
+        ]
+    out = bytearray()
+    for name, write in plan:
+        value = obj.get(name) if name else obj  # an embedded message is written from the object around it, empty or not
+        if value is not None:
+            write(out, value)
+    return bytes(out)
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    value &= MASK
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def put_bytes(out: bytearray, number: int, raw: bytes) -> None:
+    """Append a field of bytes, text or an encoded message."""
+    put_length(out, number, len(raw))
+    out += raw
+
+
+def put_length(out: bytearray, number: int, size: int) -> None:
+    """Append the tag and length of a field of `size` bytes."""
+    _put_varint(out, number << 3 | BYTES)
+    _put_varint(out, size)
+
+
+def put_number(out: bytearray, number: int, value: int) -> None:
+    """Append a field of an integer or truth value."""
+    _put_varint(out, number << 3 | VARINT)
+    _put_varint(out, value)
+
+
+def wrap(*parts: bytes) -> bytes:
+    """Return a message whose field 1 repeats `parts`."""
+    out = bytearray()
+    for part in parts:
+        put_bytes(out, 1, part)
+    return bytes(out)
+
+
+def _time_bytes(text: str) -> bytes:
+    since = parse_rfc3339(text) - EPOCH
+    out = bytearray()
+    put_number(out, 1, since // timedelta(seconds=1))
+    put_number(out, 2, since.microseconds * 1000)
+    return bytes(out)
+
+
+def _int_or_string_bytes(value: int | str) -> bytes:
+    out = bytearray()
+    is_text = isinstance(value, str)
+    put_number(out, 1, is_text)
+    put_number(out, 2, 0 if isinstance(value, str) else value)
+    put_bytes(out, 3, value.encode() if isinstance(value, str) else b"")
+    return bytes(out)
+
+
+_TO_BLOB: dict[Scalar, Callable[[Any], bytes]] = {
+    Scalar.STRING: str.encode,
+    Scalar.BYTES: binascii.a2b_base64,
+    Scalar.TIME: _time_bytes,
+    Scalar.MICRO_TIME: _time_bytes,
+    Scalar.QUANTITY: lambda value: wrap(str(value).encode()),
+    Scalar.INT_OR_STRING: _int_or_string_bytes,
+    Scalar.STRING_LIST: lambda items: wrap(*(item.encode() for item in items)),
+    Scalar.FIELDS_V1: lambda value: wrap(msgspec.json.encode(value)),
+    Scalar.RAW: lambda value: wrap(msgspec.json.encode(value)),
+}
+
+
+def _writer(number: int, kind: Type) -> _Writer:
+    if isinstance(kind, Message):
+        return lambda out, value: put_bytes(out, number, encode_message(value, kind))
+    if isinstance(kind, ListOf):
+        return _list_writer(number, kind)
+    if isinstance(kind, MapOf):
+        return _map_writer(number, kind)
+    if kind is Scalar.DOUBLE:
+        return lambda out, value: _put_double(out, number, value)
+    if kind in _INTEGERS:
+        return lambda out, value: put_number(out, number, value)
+    to_blob = _TO_BLOB[kind]
+    return lambda out, value: put_bytes(out, number, to_blob(value))
+
+
+def _put_double(out: bytearray, number: int, value: float) -> None:
+    _put_varint(out, number << 3 | FIXED64)
+    out += struct.pack("<d", value)
+
+
+def _list_writer(number: int, kind: ListOf) -> _Writer:
+    item = _writer(number, kind.item)
+
+    def write(out: bytearray, value: Any) -> None:
+        for entry in value:
+            item(out, entry)
+
+    return write
+
+
+def _map_writer(number: int, kind: MapOf) -> _Writer:
+    write_value = _writer(2, kind.value)
+
+    def write(out: bytearray, value: Any) -> None:
+        for key in sorted(value):
+            entry = bytearray()
+            put_bytes(entry, 1, key.encode())
+            write_value(entry, value[key])
+            put_bytes(out, number, bytes(entry))
+
+    return write
+
+
+# Protobuf bodies of Kubernetes: the runtime.Unknown envelope around one message, and the frames of a watch.
+#
+# Rules kept here (docs/protocol/negotiation.md#protobuf-envelope, docs/protocol/watch.md):
+# * A body is `k8s\0` and runtime.Unknown {typeMeta=1 {apiVersion=1, kind=2}, raw=2, contentEncoding=3, contentType=4}.
+# * A watch frame is 4 bytes of big-endian length and WatchEvent {type=1, object=2 {raw=1}}, where raw is again a whole body.
+# * Decoding any bytes gives a value, BadRequestError or RequestEntityTooLargeError.
+
+MAGIC = b"k8s\x00"
+"""First bytes of every protobuf body of Kubernetes."""
+
+
+def decode_envelope(data: bytes) -> tuple[str, str, bytes]:
+    """Return (apiVersion, kind, message) of a protobuf body. Raises BadRequestError, RequestEntityTooLargeError."""
+    budget = ValueBudget()
+    if not data:
+        raise BadRequestError("empty data")
+    if not data.startswith(MAGIC):
+        raise BadRequestError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+    api_version = kind = ""
+    raw = b""
+    try:
+        for number, wire, value in fields(data[len(MAGIC) :], budget):
+            if number not in (1, 2, 3):
+                continue
+            expect_wire_type(wire, BYTES)
+            if number == 1:
+                for type_number, type_wire, name in fields(value, budget):
+                    if type_number in (1, 2):
+                        expect_wire_type(type_wire, BYTES)
+                        if type_number == 1:
+                            api_version = utf8_text(name)
+                        else:
+                            kind = utf8_text(name)
+            elif number == 2:
+                raw = value
+            elif value:
+                raise MessageError("a content encoding is not supported")
+    except MessageError as error:
+        raise BadRequestError(str(error)) from None
+    return api_version, kind, raw
+
+
+def encode_envelope(api_version: str, kind: str, raw: bytes) -> bytes:
+    """Return the protobuf body around one encoded message, as kube-apiserver writes it (empty fields 3 and 4 included)."""
+    before, after = envelope_parts(api_version, kind, len(raw))
+    return before + raw + after
+
+
+def envelope_parts(api_version: str, kind: str, size: int) -> tuple[bytes, bytes]:
+    """Return the bytes of a protobuf body before and after an encoded message of `size` bytes."""
+    type_meta = bytearray()
+    put_bytes(type_meta, 1, api_version.encode())
+    put_bytes(type_meta, 2, kind.encode())
+    before, after = bytearray(MAGIC), bytearray()
+    put_bytes(before, 1, bytes(type_meta))
+    put_length(before, 2, size)
+    for number in (3, 4):
+        put_bytes(after, number, b"")
+    return bytes(before), bytes(after)
+
+
+def encode_object(obj: Obj, schema: Message) -> bytes:
+    """Return the protobuf body of an object that has its kind and apiVersion."""
+    return encode_envelope(obj["apiVersion"], obj["kind"], encode_message(obj, schema))
+
+
+def encode_watch_frame(event_type: str, envelope: bytes) -> bytes:
+    """Return one frame of a protobuf watch around a whole protobuf body."""
+    event = bytearray()
+    put_bytes(event, 1, event_type.encode())
+    put_bytes(event, 2, wrap(envelope))
+    return struct.pack(">I", len(event)) + bytes(event)

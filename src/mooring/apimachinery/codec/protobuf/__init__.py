@@ -1,1 +1,0 @@
-"""Protobuf codec: messages by schema (`decode`, `encode`), and the envelopes and watch frames around them (`envelope`)."""

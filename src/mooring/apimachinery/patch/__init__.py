@@ -1,1 +1,0 @@
-"""Patches: JSON Patch (`json`), JSON merge patch (`merge`) and strategic merge patch (`strategic`)."""
