@@ -25,7 +25,7 @@ import os, signal, sys
 
 left = int(sys.argv.pop(1))
 
-from mooring.storage.sqlite.writer import LogWriter
+from mooring.storage.sqlite.connection import LogWriter
 
 def counted(function):
     def call(*args):
@@ -42,7 +42,7 @@ from mooring.cli.main import main
 main()
 """
 """`mooring` that dies just before its n-th commit."""
-DYING_WRITING = DYING.replace("from mooring.storage.sqlite.writer import LogWriter", "").replace(
+DYING_WRITING = DYING.replace("from mooring.storage.sqlite.connection import LogWriter", "").replace(
     "LogWriter.commit = counted(LogWriter.commit)", "os.fsync = counted(os.fsync)"
 )
 """`mooring` that dies just before its n-th fsync."""

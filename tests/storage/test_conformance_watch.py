@@ -268,7 +268,7 @@ def test_compacting_twice_or_backwards_changes_nothing_and_beyond_the_newest_is_
 
 
 def test_writes_go_on_while_a_long_history_is_compacted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.storage.sqlite.writer.SWEEP_REVISIONS", 7)
+    monkeypatch.setattr("mooring.storage.sqlite.connection.SWEEP_REVISIONS", 7)
 
     async def scenario(store: Storage) -> None:
         entry = await store.create("/a", b"")

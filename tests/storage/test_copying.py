@@ -13,10 +13,9 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError, StorageError
 from mooring.storage.contract import CompactedError, Entry, Storage
-from mooring.storage.copying import COPYING, VERIFYING, Copied, copy, refuse_incomplete
+from mooring.storage.copying import COPYING, VERIFYING, Copied, copy, migrate, refuse_incomplete
 from mooring.storage.keyspace import INCOMPLETE, PAGE_ENTRIES, between, count, pages
 from mooring.storage.memory import MemoryStorage
-from mooring.storage.migration import migrate
 from mooring.storage.sqlite.driver import SqliteStorage
 from tests.support.manualclock import ManualClock, settle
 

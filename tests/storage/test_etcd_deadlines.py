@@ -19,7 +19,7 @@ from mooring.storage.contract import Entry
 from mooring.storage.etcd import messages
 from mooring.storage.etcd.connection import OUTCOME_SECONDS, READ_SECONDS, EtcdConnection, EtcdRefusedError
 from mooring.storage.etcd.driver import EtcdStorage
-from mooring.storage.etcd.leases import Leases
+from mooring.storage.etcd.watching import Leases
 
 KEY = "/registry/a"
 Operation = Callable[[EtcdStorage], Coroutine[Any, Any, Any]]

@@ -11,7 +11,7 @@ from mooring.errors import StorageError
 from mooring.storage import feed
 from mooring.storage.contract import Entry, StoredChange
 from mooring.storage.feed import INLINE_CHANGES, Feed
-from mooring.storage.keys import check_key, end_of_prefix
+from mooring.storage.keyspace import check_key, end_of_prefix
 
 
 def change(revision: int, key: str = "/a", size: int = 0) -> StoredChange:

@@ -15,9 +15,8 @@ from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.plane.snapshots.file import entries, save
 from mooring.storage.contract import CompactedError, Storage, StoredChange
-from mooring.storage.copying import Copied, copy, refuse_incomplete
+from mooring.storage.copying import Copied, copy, migrate, refuse_incomplete
 from mooring.storage.keyspace import pages
-from mooring.storage.migration import migrate
 from tests.support import etcd, forkserver
 from tests.support.storagedrivers import MAKERS, closing, open_etcd, take
 

@@ -14,9 +14,8 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage.contract import CompactedError, StoredChange
+from mooring.storage.sqlite.connection import LogReader, LogWriter
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.storage.sqlite.reader import LogReader
-from mooring.storage.sqlite.writer import LogWriter
 from tests.support import storageprocess
 
 PROGRAM = storageprocess.__file__

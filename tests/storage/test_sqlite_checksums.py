@@ -27,7 +27,7 @@ from mooring.storage.contract import (
 from mooring.storage.sqlite import database, verification
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.storage.sqlite.record import checksum, entry_of, is_sound
-from mooring.storage.sqlite.wholefile import verify_file
+from mooring.storage.sqlite.verification import verify_file
 from tests.support.sqlitefile import run
 
 

@@ -15,9 +15,9 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage.contract import KeyExistsError, StoredChange
+from mooring.storage.sqlite.connection import LogWriter
 from mooring.storage.sqlite.database import explain
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.storage.sqlite.writer import LogWriter
 from tests.support.sqlitefile import nothing, run
 
 
@@ -194,7 +194,7 @@ def test_a_group_fails_as_a_whole_and_the_next_one_succeeds(
             raise sqlite3.OperationalError("disk I/O error")
 
         with monkeypatch.context() as broken:
-            broken.setattr(f"mooring.storage.sqlite.writer.LogWriter.{method}", fail)
+            broken.setattr(f"mooring.storage.sqlite.connection.LogWriter.{method}", fail)
             outcomes = await asyncio.gather(
                 *(store.create(key, b"v") for key in ("/1", "/taken", "/2")), return_exceptions=True
             )
@@ -219,7 +219,7 @@ def test_a_failed_compaction_raises_and_can_be_repeated(path: Path, monkeypatch:
             raise sqlite3.OperationalError("disk I/O error")
 
         with monkeypatch.context() as broken:
-            broken.setattr("mooring.storage.sqlite.writer.LogWriter.commit", fail)
+            broken.setattr("mooring.storage.sqlite.connection.LogWriter.commit", fail)
             with pytest.raises(StorageError):
                 await store.compact(2)
         assert await store.compacted() == 1
@@ -230,7 +230,7 @@ def test_a_failed_compaction_raises_and_can_be_repeated(path: Path, monkeypatch:
 
 
 def test_calls_cancelled_under_way_affect_no_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.storage.sqlite.writer.SWEEP_REVISIONS", 2)
+    monkeypatch.setattr("mooring.storage.sqlite.connection.SWEEP_REVISIONS", 2)
 
     async def scenario(store: SqliteStorage) -> None:
         for n in range(20):
@@ -255,7 +255,7 @@ def test_calls_cancelled_under_way_affect_no_other(path: Path, monkeypatch: pyte
 
 
 def test_closing_does_not_wait_for_a_long_compaction(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.storage.sqlite.writer.SWEEP_REVISIONS", 1)
+    monkeypatch.setattr("mooring.storage.sqlite.connection.SWEEP_REVISIONS", 1)
 
     async def scenario() -> None:
         store = SqliteStorage(path, SystemClock())
@@ -301,7 +301,7 @@ def test_a_failed_read_raises_and_the_next_one_succeeds(path: Path, monkeypatch:
         }
         for name, call in calls.items():
             with monkeypatch.context() as broken:
-                broken.setattr(f"mooring.storage.sqlite.reader.LogReader.{name}", fail)
+                broken.setattr(f"mooring.storage.sqlite.connection.LogReader.{name}", fail)
                 met = 0
                 while name == "newest" and not met:  # the poll meets it too, and survives
                     await asyncio.sleep(0.001)

@@ -16,9 +16,9 @@ import pytest
 
 from mooring.errors import StorageError
 from mooring.storage.sqlite import database
+from mooring.storage.sqlite.connection import LogWriter
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.storage.sqlite.turn import Turn
-from mooring.storage.sqlite.writer import LogWriter
+from mooring.storage.sqlite.openfiles import Turn
 from tests.support.sqlitefile import nothing, run
 
 

@@ -17,7 +17,7 @@ from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage.sqlite.database import is_open
 from mooring.storage.sqlite.driver import LOOK_SECONDS, SqliteStorage
-from mooring.storage.sqlite.wholefile import verify_file
+from mooring.storage.sqlite.verification import verify_file
 from tests.support.manualclock import ManualClock, settle
 
 

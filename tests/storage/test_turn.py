@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from mooring.errors import StorageError
-from mooring.storage.sqlite import database, turn
-from mooring.storage.sqlite.turn import Turn
-from mooring.storage.sqlite.writer import LogWriter, Operation
+from mooring.storage.sqlite import database, openfiles
+from mooring.storage.sqlite.connection import LogWriter, Operation
+from mooring.storage.sqlite.openfiles import Turn
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ def turns(directory: Path, closing: ExitStack, count: int = 2) -> list[Turn]:
 
 def asks_in_vain(one: Turn) -> None:
     """Ask until the next question takes the turn."""
-    assert all(one.may_ask() for _ in range(turn.PATIENCE))
+    assert all(one.may_ask() for _ in range(openfiles.PATIENCE))
 
 
 def test_everyone_asks_while_nobody_has_asked_often(tmp_path: Path, closing: ExitStack) -> None:
     one, other = turns(tmp_path, closing)
-    for _ in range(turn.PATIENCE):
+    for _ in range(openfiles.PATIENCE):
         assert one.may_ask()
         assert other.may_ask()
 
@@ -69,7 +69,7 @@ def test_a_turn_that_does_not_end_is_not_waited_for_without_end(tmp_path: Path, 
     stopped, other = turns(tmp_path, closing)
     asks_in_vain(stopped)
     assert stopped.may_ask()
-    assert [other.may_ask() for _ in range(turn.TRIES + 2)] == [False] * turn.TRIES + [True, True]
+    assert [other.may_ask() for _ in range(openfiles.TRIES + 2)] == [False] * openfiles.TRIES + [True, True]
     other.give_back()
     assert not other.may_ask()
 
@@ -109,7 +109,7 @@ def test_who_has_just_written_comes_after_who_waits_long(tmp_path: Path, closing
     for number in range(3):
         assert busy.try_begin()
         busy.apply(Operation.CREATE, f"/busy/{number}", b"v", 0)
-        assert not any(waiting.try_begin() for _ in range(turn.PATIENCE + 1))
+        assert not any(waiting.try_begin() for _ in range(openfiles.PATIENCE + 1))
         busy.commit()
         assert not busy.try_begin(), "the one that waits has its turn"
         assert waiting.try_begin()
@@ -121,7 +121,7 @@ def test_who_has_just_written_comes_after_who_waits_long(tmp_path: Path, closing
 def test_a_writer_that_is_closed_keeps_no_turn(tmp_path: Path, closing: ExitStack) -> None:
     holder, patient, third = writers(tmp_path / "mooring.db", closing, 3)
     assert holder.try_begin()
-    assert not any(patient.try_begin() for _ in range(turn.PATIENCE + 1))
+    assert not any(patient.try_begin() for _ in range(openfiles.PATIENCE + 1))
     with pytest.raises(sqlite3.OperationalError):
         patient.begin_at_once()
     holder.rollback()

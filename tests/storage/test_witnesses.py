@@ -10,7 +10,7 @@ from mooring.errors import StorageError
 from mooring.storage.contract import Entry, RevisionMismatchError
 from mooring.storage.keyspace import WITNESSES
 from mooring.storage.memory import MemoryStorage
-from mooring.storage.witnesses import add_witness, read_witness
+from mooring.storage.restores import add_witness, read_witness
 
 
 def test_each_server_has_a_count_that_only_grows() -> None:

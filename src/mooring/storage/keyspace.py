@@ -1,7 +1,8 @@
-"""Keys of a store that belong to a cluster: the objects, and what Mooring keeps beside them.
+"""Storage keys: validity, order and the end of a prefix.
 
-Rules kept here: a store may hold keys of other programs, which are never read, copied or deleted. A walk over the entries is paged,
-so that a store of any size needs the memory of one page.
+Rules kept here: keys are ordered by their UTF-8 bytes, which for valid text is the order of its code points, so comparing
+`str` gives the right order and no driver needs a collation of its own. A key that has no UTF-8 form is refused before any driver
+sees it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,37 @@ from collections.abc import AsyncIterator, Sequence
 
 from mooring.errors import StorageError
 from mooring.storage.contract import Entry, Storage, UnreadableEntry
-from mooring.storage.keys import check_key
+
+_LAST = "\U0010ffff"
+_BEFORE_SURROGATES, _AFTER_SURROGATES = "\ud7ff", "\ue000"
+
+
+def check_key(key: str) -> None:
+    """Raise StorageError unless `key` can be stored. The message does not repeat the key."""
+    if not key:
+        raise StorageError("a key must not be empty")
+    if not key.isascii():
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            # `from None`: the error of the codec contains the key
+            raise StorageError("a key must be valid Unicode text") from None
+
+
+def end_of_prefix(prefix: str) -> str | None:
+    """Return the smallest text greater than every text that starts with `prefix`; None when there is none."""
+    stem = prefix.rstrip(_LAST)
+    if not stem:
+        return None
+    last = stem[-1]
+    following = _AFTER_SURROGATES if last == _BEFORE_SURROGATES else chr(ord(last) + 1)
+    return stem[:-1] + following
+
+
+# Keys of a store that belong to a cluster: the objects, and what Mooring keeps beside them.
+#
+# Rules kept here: a store may hold keys of other programs, which are never read, copied or deleted. A walk over the entries is
+# paged, so that a store of any size needs the memory of one page.
 
 OWN_PREFIX = "/mooring/"
 """Prefix of what Mooring keeps beside the objects."""
@@ -25,7 +56,7 @@ FORMAT_SERVERS = "/mooring/format/servers/"
 RESTORES = "/mooring/restores"
 """Key of the records of restores (`mooring.storage.restores`)."""
 WITNESSES = "/mooring/witnesses/"
-"""Beginning of the keys in which each server counts what it remembered (`mooring.storage.witnesses`)."""
+"""Beginning of the keys in which each server counts what it remembered (`mooring.storage.restores`)."""
 REVISION_OFFSETS = "/mooring/revision-offset"
 """Beginning of the keys in which the driver of etcd keeps the offset of its revisions. They belong to that etcd."""
 PAGE_ENTRIES = 256

@@ -21,7 +21,7 @@ from mooring.storage.contract import (
     StoredChange,
 )
 from mooring.storage.feed import INLINE_CHANGES, Feed
-from mooring.storage.keys import check_key
+from mooring.storage.keyspace import check_key
 
 
 class MemoryStorage:

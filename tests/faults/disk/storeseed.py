@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from mooring.storage.sqlite.wholefile import verify_file
+from mooring.storage.sqlite.verification import verify_file
 from tests.faults.disk.history import Final, Keys, replay
 from tests.faults.disk.plans import End, Plan, Subject
 from tests.faults.disk.storeprogram import open_store, tag_of, value_of

@@ -15,7 +15,7 @@ from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import Entry
 from mooring.storage.copying import copy
 from mooring.storage.memory import MemoryStorage
-from mooring.storage.snapshot.format import Header, SnapshotEncoder, SnapshotError
+from mooring.storage.snapshot import Header, SnapshotEncoder, SnapshotError
 from mooring.storage.table import open_storage
 
 

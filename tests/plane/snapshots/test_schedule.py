@@ -18,7 +18,7 @@ from mooring.plane.snapshots.schedule import ScheduledSnapshots
 from mooring.settings.cron import parse_schedule
 from mooring.storage.contract import CompactedError
 from mooring.storage.memory import MemoryStorage
-from mooring.storage.snapshot.format import SnapshotError
+from mooring.storage.snapshot import SnapshotError
 from tests.support.manualclock import EPOCH, ManualClock
 
 

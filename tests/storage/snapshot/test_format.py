@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.storage.contract import Entry
-from mooring.storage.snapshot.format import (
+from mooring.storage.snapshot import (
     LEVEL,
     MAGIC,
     MAX_FRAME,

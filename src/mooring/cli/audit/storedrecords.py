@@ -21,7 +21,7 @@ from mooring.plane.encryption import EncryptionAtRest
 from mooring.registry.cache.events import Stored
 from mooring.settings.encryption import EncryptionSettings
 from mooring.settings.storage import StorageSettings
-from mooring.storage import presence, table
+from mooring.storage import table
 from mooring.storage.contract import Entry, Storage, UnreadableEntry
 from mooring.storage.etcd.keyspace import name_in_engine
 
@@ -40,7 +40,7 @@ class StoredObjects:
 
 def read_stored(settings: StorageSettings, encryption: EncryptionSettings) -> StoredObjects:
     """Read a store, also beside a running server. Raises ConfigError, StorageError."""
-    presence.check_existence(settings.storage_url)
+    table.check_existence(settings.storage_url)
     return asyncio.run(_read(settings, encryption))
 
 

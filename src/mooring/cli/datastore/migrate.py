@@ -18,11 +18,11 @@ from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.settings.storage import StorageSettings
-from mooring.storage import presence, table
+from mooring.storage import table
 from mooring.storage.contract import Storage
 from mooring.storage.copying import Copied
+from mooring.storage.copying import migrate as move
 from mooring.storage.keyspace import count
-from mooring.storage.migration import migrate as move
 
 QUIET_SECONDS = LEASE_SECONDS + 2.0
 """Time in which the servers of a cluster write at least once: the leader renews its Lease, or another one takes it."""
@@ -46,7 +46,7 @@ def migrate(source: str, target: str, output: str, **values: Any) -> None:
         stores = [table.open_storage(url, clock, settings=settings) for url in (source, target)]
         if any(url.startswith("memory:") for url in (source, target)):
             raise ConfigError("memory: is lost when its process ends; name a store that stays")
-    quiet_seconds = 0.0 if presence.refuse_used(source) else QUIET_SECONDS
+    quiet_seconds = 0.0 if table.refuse_used(source) else QUIET_SECONDS
     copied = asyncio.run(_migrate(stores[0], stores[1], clock, quiet_seconds))
     if output != "text":
         document = {

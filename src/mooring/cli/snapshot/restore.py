@@ -24,7 +24,7 @@ from mooring.settings.storage import StorageSettings
 from mooring.storage import table
 from mooring.storage.copying import Copied, copy
 from mooring.storage.restores import record_restore
-from mooring.storage.snapshot.format import Summary
+from mooring.storage.snapshot import Summary
 
 REVISION_STEP = 1_000_000_000
 """Revisions between the snapshot and the first write after it. The cluster may have gone on after the snapshot, and no client may

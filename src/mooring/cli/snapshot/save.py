@@ -16,8 +16,8 @@ from mooring.clock import Clock, SystemClock
 from mooring.plane.snapshots.directory import ON_DEMAND, snapshot_path
 from mooring.plane.snapshots.file import save as save_file
 from mooring.settings.storage import StorageSettings
-from mooring.storage import presence, table
-from mooring.storage.snapshot.format import Summary
+from mooring.storage import table
+from mooring.storage.snapshot import Summary
 
 
 @click.command("save")
@@ -36,7 +36,7 @@ def save(file: str, output: str, snapshot_compress: bool, **values: Any) -> None
     settings = storage_settings(values)
     directory = snapshot_directory(values)
     path = Path(file) if file else snapshot_path(directory, ON_DEMAND, clock.now())
-    presence.check_existence(settings.storage_url)
+    table.check_existence(settings.storage_url)
     if not file:
         make_directory(directory)
     summary = asyncio.run(_save(settings, path, clock, compressed=snapshot_compress))

@@ -12,7 +12,7 @@ from mooring.cli.snapshot.save import document
 from mooring.cli.valuecompletion import complete_snapshot
 from mooring.errors import ConfigError
 from mooring.plane.snapshots.file import verify as verify_file
-from mooring.storage.snapshot.format import Summary
+from mooring.storage.snapshot import Summary
 
 
 @click.command("verify")

@@ -20,9 +20,8 @@ from mooring.client.files import open_file
 from mooring.errors import ConfigError, StorageError
 from mooring.plane.snapshots.directory import SUFFIX
 from mooring.plane.snapshots.file import verify as verify_snapshot
-from mooring.storage.snapshot.format import MAGIC
-from mooring.storage.sqlite.verification import Damage
-from mooring.storage.sqlite.wholefile import HEADER, verify_file
+from mooring.storage.snapshot import MAGIC
+from mooring.storage.sqlite.verification import HEADER, Damage, verify_file
 
 DATABASE, SNAPSHOT = "database", "snapshot"
 DAMAGED_EXIT = 1

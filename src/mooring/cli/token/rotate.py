@@ -34,7 +34,7 @@ from mooring.plane.sharedkeys.share import FOLLOW_SECONDS, SharedKeys
 from mooring.plane.sharedkeys.tokenfile import AGENT_FILE, MAX_FILE, AgentTokenFile, ServerTokenFile
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
-from mooring.storage import presence, table
+from mooring.storage import table
 from mooring.storage.copying import refuse_incomplete
 from mooring.storage.formatlevel import refuse_unsupported
 from mooring.trust.k3s.acceptedtokens import parse_agent_token
@@ -184,7 +184,7 @@ def _drive(access: ServerAccess, clock: Clock, exchange: Callable[[ServerAccess]
 def _local(values: dict[str, Any]) -> ServerConfig:
     """Return the configuration of the server whose data directory this is. Raises ConfigError."""
     settings = storage_settings(values)
-    presence.check_existence(settings.storage_url)
+    table.check_existence(settings.storage_url)
     return server_config(data_dir=settings.data_dir).with_settings(settings)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mooring.errors import ConfigError, StorageError
 from mooring.plane.snapshots.file import read_header
-from mooring.storage.snapshot.format import Header
+from mooring.storage.snapshot import Header
 
 SCHEDULED, ON_DEMAND = "scheduled", "on-demand"
 SUFFIX = ".snapshot"

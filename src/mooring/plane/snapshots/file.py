@@ -19,8 +19,7 @@ from mooring.errors import StorageError
 from mooring.storage.contract import CompactedError, Entry, Storage
 from mooring.storage.copying import refuse_incomplete
 from mooring.storage.keyspace import is_copied
-from mooring.storage.snapshot.capture import Capture
-from mooring.storage.snapshot.format import Header, SnapshotDecoder, SnapshotError, Summary
+from mooring.storage.snapshot import Capture, Header, SnapshotDecoder, SnapshotError, Summary
 
 READ_BYTES = 1 << 20
 HEADER_BYTES = 64

@@ -2,7 +2,7 @@
 
 Rules kept here:
 * A store is older than the mark when its newest revision is lower, when a restore left out the revision of the mark, when its count
-  of what this server remembered is lower (`mooring.storage.witnesses`: other servers have written to the copy since), or when it is
+  of what this server remembered is lower (`mooring.storage.restores`: other servers have written to the copy since), or when it is
   another cluster. Revisions then go on beyond those that were seen, so that none has two meanings: the jump is larger than what a
   server writes between two marks. Watches from before end as compacted, and clients read everything again.
 * A store that lacks a revocation of the mark, or the NodeIdentity of a deleted Node although no server deleted it, is older in the
@@ -26,8 +26,7 @@ from mooring.errors import StorageError
 from mooring.plane.storemark.markfile import MarkFile
 from mooring.plane.storemark.rememberedends import RECORDED
 from mooring.storage.contract import CompactedError, Storage
-from mooring.storage.restores import read_restores, record_restore
-from mooring.storage.witnesses import read_witness
+from mooring.storage.restores import read_restores, read_witness, record_restore
 from mooring.trust.endsmark import Mark
 
 log = logging.getLogger("mooring")

@@ -33,8 +33,7 @@ from mooring.reconcile.registryapi import RegistryApi
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry
 from mooring.storage.contract import Storage
-from mooring.storage.restores import read_restores
-from mooring.storage.witnesses import add_witness
+from mooring.storage.restores import add_witness, read_restores
 from mooring.trust.endsmark import Mark
 
 log = logging.getLogger("mooring")

@@ -31,7 +31,7 @@ from mooring.storage.contract import (
     UnreadableEntry,
 )
 from mooring.storage.encryption.providers import Providers
-from mooring.storage.keys import check_key
+from mooring.storage.keyspace import check_key
 from mooring.trust.encryption.ciphers import ENCRYPTED
 from mooring.trust.encryption.configuration import GroupResource
 from mooring.trust.encryption.transformer import UnreadableError, written_by

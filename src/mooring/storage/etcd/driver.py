@@ -48,10 +48,8 @@ from mooring.storage.etcd.connection import (
     deadline,
 )
 from mooring.storage.etcd.keyspace import Keyspace
-from mooring.storage.etcd.leases import Leases
-from mooring.storage.etcd.watching import CompactedAtError, Watcher, WatchStream
-from mooring.storage.keys import check_key
-from mooring.storage.keyspace import RESTORES
+from mooring.storage.etcd.watching import CompactedAtError, Leases, Watcher, WatchStream
+from mooring.storage.keyspace import RESTORES, check_key
 from mooring.storage.restores import Restore, with_record
 
 HEARTBEAT_SECONDS = 2.0

@@ -1,16 +1,4 @@
-"""Watches over one stream to etcd.
-
-Rules kept here:
-* All watches of a process share one gRPC stream, and each has an id on it. When the stream breaks, every watch ends with an error:
-  its reader begins a new one after the last revision that it has seen.
-* A watch begins at the last revision that its reader has seen, and leaves out the changes of that revision itself. So etcd refuses
-  it when that revision is compacted, rather than when one after it is: a deletion at the compacted revision is never missed.
-* Fragments of one response are put together: a batch has whole revisions.
-* A watch that its reader leaves unread beyond the bounds of `feed` is given up and begun again when the reader goes on.
-* Progress: a reader may wait for a revision that changed other keys only. etcd is asked for its progress then. Versions that answer
-  before changes are delivered (below 3.4.25 and 3.5.8; kube-apiserver does not trust them either) are not asked: their watches
-  cover all keys of etcd, and every change proves progress.
-"""
+"""Leases of etcd, shared by the keys that are written within the same minute, as kube-apiserver shares them."""
 
 from __future__ import annotations
 
@@ -18,16 +6,83 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from mooring.clock import Clock
 from mooring.errors import StorageError
 from mooring.storage import feed
 from mooring.storage.contract import StoredChange
 from mooring.storage.etcd import messages
-from mooring.storage.etcd.connection import EtcdConnection, EtcdEndpoint, refusal
+from mooring.storage.etcd.connection import READ_SECONDS, EtcdConnection, EtcdEndpoint, deadline, refusal
+
+SHARED_SECONDS = 60
+"""A lease serves the writes of so many seconds, and lives so much longer than the keys need."""
+SHARED_KEYS = 1000
+"""Keys of one lease: their deletion is one revision, which a watch delivers at once."""
+
+
+@dataclass(slots=True)
+class _Lease:
+    number: int
+    ends: float
+    """On the monotonic clock."""
+    keys: int = 0
+
+
+class Leases:
+    """The newest lease of each life time."""
+
+    def __init__(self, connection: EtcdConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._newest: dict[int, _Lease] = {}
+        self._granting = asyncio.Lock()
+
+    async def lease(self, ttl: int, end: float) -> int:
+        """Return the id of a lease that lives for `ttl` seconds or longer; 0 when `ttl` is 0.
+
+        Raises StorageError when etcd has not granted one until `end` of the loop's clock, to this caller or to those before it.
+        """
+        if not ttl:
+            return 0
+        try:
+            async with asyncio.timeout_at(min(end, deadline(READ_SECONDS))), self._granting:
+                return await self._shared(ttl, end)
+        except TimeoutError:
+            raise StorageError("etcd cannot be reached: it grants no lease") from None
+
+    async def _shared(self, ttl: int, end: float) -> int:
+        now = self._clock.monotonic()
+        found = self._newest.get(ttl)
+        if found is None or found.ends < now + ttl or found.keys >= SHARED_KEYS:
+            request = messages.LeaseGrantRequest(TTL=ttl + SHARED_SECONDS)
+            response = await self._connection.call(messages.LEASE_GRANT, request, end=end)
+            found = self._newest[ttl] = _Lease(response.ID, now + response.TTL)
+        found.keys += 1
+        return found.number
+
+    def forget(self, number: int) -> None:
+        """Forget a lease that etcd does not have any more."""
+        self._newest = {ttl: lease for ttl, lease in self._newest.items() if lease.number != number}
+
+
+# Watches over one stream to etcd.
+#
+# Rules kept here:
+# * All watches of a process share one gRPC stream, and each has an id on it. When the stream breaks, every watch ends with an
+#   error: its reader begins a new one after the last revision that it has seen.
+# * A watch begins at the last revision that its reader has seen, and leaves out the changes of that revision itself. So etcd
+#   refuses it when that revision is compacted, rather than when one after it is: a deletion at the compacted revision is never
+#   missed.
+# * Fragments of one response are put together: a batch has whole revisions.
+# * A watch that its reader leaves unread beyond the bounds of `feed` is given up and begun again when the reader goes on.
+# * Progress: a reader may wait for a revision that changed other keys only. etcd is asked for its progress then. Versions that
+#   answer before changes are delivered (below 3.4.25 and 3.5.8; kube-apiserver does not trust them either) are not asked: their
+#   watches cover all keys of etcd, and every change proves progress.
 
 PROGRESS_FIRST_SECONDS = 0.003
 """Seconds until etcd is asked for progress: changes that are under way arrive within them."""

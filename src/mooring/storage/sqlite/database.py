@@ -33,9 +33,8 @@ from typing import Any
 from urllib.parse import quote
 
 from mooring.errors import StorageError
-from mooring.storage.sqlite.openfiles import is_used
+from mooring.storage.sqlite.openfiles import Turn, is_used
 from mooring.storage.sqlite.record import checksum
-from mooring.storage.sqlite.turn import Turn
 
 log = logging.getLogger("mooring.storage")
 

@@ -51,13 +51,11 @@ from mooring.storage.contract import (
     StoredChange,
 )
 from mooring.storage.feed import INLINE_CHANGES, Feed
-from mooring.storage.keys import check_key
+from mooring.storage.keyspace import check_key
 from mooring.storage.sqlite import database
-from mooring.storage.sqlite.openfiles import OpenFiles, close_deleted
-from mooring.storage.sqlite.reader import LogReader
-from mooring.storage.sqlite.turn import Turn
+from mooring.storage.sqlite.connection import CommitError, LogReader, LogWriter, Operation
+from mooring.storage.sqlite.openfiles import OpenFiles, Turn, close_deleted
 from mooring.storage.sqlite.verification import SCHEMA_CHANGED, Verification, is_schema_changed
-from mooring.storage.sqlite.writer import CommitError, LogWriter, Operation
 
 POLL_SECONDS = 0.01
 """Seconds between two reads of the revision for watches of other processes' writes. One read costs 3 µs."""

@@ -17,16 +17,18 @@ Integers are big-endian. A file is a prelude, frames, and an end:
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mooring.errors import StorageError
-from mooring.storage.contract import Entry
+from mooring.storage.contract import Entry, Storage
+from mooring.storage.keyspace import pages
 
 MAGIC = b"mooring-snapshot"
 VERSION = 1
@@ -267,3 +269,49 @@ class SnapshotDecoder:
 
     def _damaged(self) -> SnapshotError:
         return SnapshotError(f"the snapshot is damaged after byte {self._offset}")
+
+
+# Reading a store into a snapshot, consistent at one revision, while writes go on.
+#
+# Rules kept here: the store is read by pages at the revision that was the newest at the beginning. Compressing and hashing run in
+# a thread. Between two frames the caller may let other work run.
+
+FRAME_BYTES = 256 * 1024
+"""Bytes of values in one frame: about 3 ms of compression."""
+
+
+class Capture:
+    """One snapshot of an open store."""
+
+    def __init__(self, storage: Storage, time: str, *, compressed: bool = True) -> None:
+        """`time`: the time of the snapshot (RFC 3339)."""
+        self._storage = storage
+        self._time = time
+        self._compressed = compressed
+        self.summary: Summary | None = None
+        """None until the last piece was yielded."""
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the bytes of the file. Raises CompactedError when the revision is compacted meanwhile, StorageError."""
+        revision = await self._storage.revision()
+        encoder = SnapshotEncoder(Header(revision, self._time, self._compressed))
+        yield encoder.begin()
+        async for page in pages(self._storage, revision):
+            for batch in _batches(page):
+                yield await asyncio.to_thread(encoder.frame, batch)
+        data, self.summary = encoder.end()
+        yield data
+
+
+def _batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Divide the entries of a page by FRAME_BYTES."""
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        batch.append(entry)
+        size += len(entry.key) + len(entry.value)
+        if size >= FRAME_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
