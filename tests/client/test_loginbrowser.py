@@ -14,10 +14,8 @@ from typing import TypeVar
 
 import pytest
 
-from mooring.client.http.driver import drive_notifying
-from mooring.client.http.requests import send_over
-from mooring.client.login.loopback import MAX_LINE, MAX_PASSED_OVER, listening
-from mooring.client.login.provider import provider_connection
+from mooring.client.http.requests import drive_notifying, send_over
+from mooring.client.login.loginrequest import MAX_LINE, MAX_PASSED_OVER, listening, provider_connection
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.client import incluster
+from mooring.client import kubeconfigfiles
 from mooring.errors import ConfigError, StorageError
 from mooring.server.authentication.kubeconfigtarget import inlined
 from mooring.settings.storage import StorageSettings
@@ -26,7 +26,7 @@ def test_in_a_pod(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t")
     (tmp_path / "ca.crt").write_bytes(b"")
     with pytest.raises(ConfigError, match=EMPTY):
-        incluster.load({incluster.HOST: "192.0.2.1", incluster.PORT: "443"}, tmp_path)
+        kubeconfigfiles.load_in_cluster({kubeconfigfiles.HOST: "192.0.2.1", kubeconfigfiles.PORT: "443"}, tmp_path)
 
 
 def test_of_etcd(tmp_path: Path) -> None:

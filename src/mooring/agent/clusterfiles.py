@@ -24,8 +24,7 @@ from mooring.agent.registration import MembershipEndedError
 from mooring.agent.state import NodeState, through
 from mooring.agent.steps import described, reason_of
 from mooring.client.cluster import ClusterClient
-from mooring.client.http.driver import ignore
-from mooring.client.http.requests import drive_fetching
+from mooring.client.http.requests import drive_fetching, ignore
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.errors import PeerCertificateError

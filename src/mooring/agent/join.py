@@ -50,8 +50,7 @@ from mooring.agent.steps import JoinError, Report, Steps, retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import MAX_READ, read_limited
-from mooring.client.http.driver import drive_notifying
-from mooring.client.http.requests import fetch
+from mooring.client.http.requests import drive_notifying, fetch
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX

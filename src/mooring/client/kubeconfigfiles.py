@@ -14,9 +14,12 @@ from pathlib import Path
 
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
+from mooring.trust.httpsurl import named_cas
 from mooring.trust.kubeconfig.model import (
+    Cluster,
     Kubeconfig,
     KubeconfigError,
+    KubeconfigUser,
     Selected,
     merge_kubeconfigs,
     resolve_paths,
@@ -76,3 +79,26 @@ def read(path: Path) -> Kubeconfig:
 def _join_paths(paths: Sequence[Path]) -> str:
     texts = [str(path) for path in paths]
     return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]
+
+
+# Credentials of a Pod: its ServiceAccount's token and the cluster's CA, as kubelet projects them (client-go's InClusterConfig).
+#
+# Rules kept here: the server is the one in KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT. The token is read again every
+# minute, because the kubelet renews it.
+
+DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+
+
+def load_in_cluster(environ: Mapping[str, str] | None = None, directory: Path = DIRECTORY) -> Selected | None:
+    """Return the cluster and user of this Pod; None outside of one. Raises ConfigError for files that cannot be read."""
+    environ = os.environ if environ is None else environ
+    host, port = environ.get(HOST, ""), environ.get(PORT, "")
+    token = directory / "token"
+    if not host or not port or not token.exists():
+        return None
+    if not port.isascii() or not port.isdigit():
+        raise ConfigError(f"{PORT} is no port")
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    cluster = Cluster("in-cluster", server, ca_pem=named_cas(read_limited(directory / "ca.crt"), f"{directory}/ca.crt"))
+    return Selected(cluster, KubeconfigUser("the Pod's ServiceAccount", token_file=str(token)), "")

@@ -1,8 +1,8 @@
 """HTTP exchanges: client protocols of several requests, as generators that a driver performs (law 8).
 
 An exchange performs no I/O. It yields `HttpRequest` and `Wait`, and may yield notices of its own for the user. A driver
-(`mooring.client.http.driver`) performs each step and sends the reply back: a response or a failure for a request, None for anything
-else. One exchange therefore runs on asyncio, in tests and under a fuzzer.
+(`mooring.client.http.requests`) performs each step and sends the reply back: a response or a failure for a request, None for
+anything else. One exchange therefore runs on asyncio, in tests and under a fuzzer.
 
 Contract of every driver:
 * TLS is verified under exactly the trust of the request's target. Redirects are not followed, and cookies are not kept.

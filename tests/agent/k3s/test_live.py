@@ -24,7 +24,7 @@ from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.steps import JoinError
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import STRATEGIC, ClusterClient, connect
-from mooring.client.http.driver import ignore
+from mooring.client.http.requests import ignore
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.errors import NotFoundError, UnauthorizedError

@@ -36,8 +36,7 @@ from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.member import Member, NodeOptions, internal_addresses, register
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import JoinError, Report, Steps
-from mooring.client.http.driver import drive
-from mooring.client.http.requests import fetch
+from mooring.client.http.requests import drive, fetch
 from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, PeerError
 from mooring.identity import NODE_PREFIX

@@ -37,8 +37,7 @@ from mooring.agent.steps import EXISTING, JoinError, Report, described, reason_o
 from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.connection import k3s_proxies
-from mooring.client.http.driver import ignore
-from mooring.client.http.requests import drive_fetching
+from mooring.client.http.requests import drive_fetching, ignore
 from mooring.clock import Clock, SystemClock
 from mooring.errors import MooringError
 from mooring.reminders import LastingProblem

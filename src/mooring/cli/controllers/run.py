@@ -15,7 +15,7 @@ from mooring.cli.options.client import kubeconfig_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import usage
 from mooring.cli.printing import logs
-from mooring.client import incluster
+from mooring.client import kubeconfigfiles
 from mooring.plane.controllersprocess import StandaloneConfig, check, serve
 from mooring.settings.approval import ApprovalSettings
 from mooring.settings.signing import SigningSettings
@@ -49,5 +49,5 @@ def controllers(kubeconfig: str, context_name: str, verbose: int, **values: Any)
 
 
 def _cluster(kubeconfig: str, context_name: str) -> Selected:
-    in_pod = None if kubeconfig or context_name else incluster.load()
+    in_pod = None if kubeconfig or context_name else kubeconfigfiles.load_in_cluster()
     return in_pod or selected_cluster(kubeconfig, context_name)

@@ -27,11 +27,8 @@ import click
 from mooring.cli.printing.output import clean, echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
-from mooring.client.http.driver import drive_notifying
-from mooring.client.http.requests import send_over
-from mooring.client.login.loginrequest import LoginRefusedError, request_credential
-from mooring.client.login.loopback import listening
-from mooring.client.login.provider import provider_connection
+from mooring.client.http.requests import drive_notifying, send_over
+from mooring.client.login.loginrequest import LoginRefusedError, listening, provider_connection, request_credential
 from mooring.clock import Clock
 from mooring.errors import ConfigError, ForbiddenError
 from mooring.secret import Secret

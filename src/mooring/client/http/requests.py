@@ -1,18 +1,10 @@
-"""Requests of exchanges over the network: over an open connection, or over one of their own.
-
-Rules kept here (docs/protocol/discovery-and-join.md):
-* `fetch` opens a connection for one request, under exactly the trust of that request. Credentials are sent over verified TLS only:
-  `HttpRequest` refuses anything else at construction, and `fetch` checks again.
-* The timeout applies to each of connecting, the TLS handshake and the whole response, not to each byte: a server that sends slowly
-  is cut off. A client of large answers gives the body a time of its own, in which it must get on: bytes that drip are silence.
-* A failure is a reply (`HttpFailure`): the exchange decides what it means.
-"""
+"""Driver for asyncio: performs the requests and waits of exchanges (law 8, `mooring.trust.httpexchange`)."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -21,15 +13,69 @@ from typing import TypeVar
 from mooring.client.http import tls
 from mooring.client.http.connection import ConnectionPool, ResponseStream, Way, proxies_for, transport_errors
 from mooring.client.http.credentials import ClientCredentials, Presented
-from mooring.client.http.driver import drive_notifying, ignore
 from mooring.clock import Clock
 from mooring.trust.discovery.clusterinfo import PATH as CLUSTER_INFO
 from mooring.trust.httpexchange import PROXY, TOO_LONG, HttpFailure, HttpRequest, HttpResponse, Reply, Trust, Wait
 from mooring.trust.httpproxy import ProxySettingError
 from mooring.trust.kubeconfig.model import Cluster
 
+Step = TypeVar("Step")
 N = TypeVar("N")
 R = TypeVar("R")
+
+
+async def drive(exchange: Generator[Step, Reply, R], perform: Callable[[Step], Awaitable[Reply]]) -> R:
+    """Run `exchange` to its end and return its result. `perform` carries out one step and returns the reply to it.
+
+    Errors of the exchange and of `perform` are raised. The exchange is closed in every case.
+    """
+    reply: Reply = None
+    try:
+        while True:
+            try:
+                step = exchange.send(reply)
+            except StopIteration as stop:
+                result: R = stop.value
+                return result
+            reply = await perform(step)
+    finally:
+        exchange.close()
+
+
+def ignore(notice: object) -> None:
+    """Drop a notice."""
+
+
+async def drive_notifying(
+    exchange: Generator[HttpRequest | Wait | N, Reply, R],
+    send: Callable[[HttpRequest], Awaitable[HttpResponse | HttpFailure]],
+    sleep: Callable[[float], Awaitable[None]],
+    notify: Callable[[N], None] = ignore,
+) -> R:
+    """Run `exchange` to its end: requests go to `send`, waits to `sleep` without jitter, and notices to `notify`."""
+
+    async def perform(step: HttpRequest | Wait | N) -> Reply:
+        if isinstance(step, HttpRequest):
+            return await send(step)
+        if isinstance(step, Wait):
+            await sleep(step.seconds)
+        else:
+            notify(step)
+        return None
+
+    return await drive(exchange, perform)
+
+
+# Requests of exchanges over the network: over an open connection, or over one of their own.
+#
+# Rules kept here (docs/protocol/discovery-and-join.md):
+# * `fetch` opens a connection for one request, under exactly the trust of that request. Credentials are sent over verified TLS
+#   only: `HttpRequest` refuses anything else at construction, and `fetch` checks again.
+# * The timeout applies to each of connecting, the TLS handshake and the whole response, not to each byte: a server that sends
+#   slowly is cut off. A client of large answers gives the body a time of its own, in which it must get on: bytes that drip are
+#   silence.
+# * A failure is a reply (`HttpFailure`): the exchange decides what it means.
+
 PHASES = 3
 """Connecting, handshake, response."""
 PROGRESS = 1024

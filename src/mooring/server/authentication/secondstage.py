@@ -23,7 +23,7 @@ from mooring.authn.chain import Found, Pending
 from mooring.authn.host import Target
 from mooring.authn.reasons import FAILED, GUESSING, TIMED_OUT, TOO_BUSY
 from mooring.authn.verdict import Deferred, Rejected, Verdict
-from mooring.client.http.driver import drive
+from mooring.client.http.requests import drive
 from mooring.clock import Clock
 from mooring.errors import MooringError
 from mooring.trust.httpexchange import (
