@@ -11,8 +11,8 @@ import pytest
 from mooring.controllers.actions import Action, Create, InThread
 from mooring.errors import MooringError
 from mooring.pki.errors import DeviceError
-from mooring.reconcile import devicethreads
-from mooring.reconcile.devicethreads import THREADS, DeviceThreads
+from mooring.reconcile import workqueue
+from mooring.reconcile.workqueue import THREADS, DeviceThreads
 from tests.reconcile.test_loop import Scripted
 from tests.support.loops import exists, running, until
 from tests.support.registryroom import Room, in_room
@@ -67,7 +67,7 @@ async def test_a_device_that_failed_is_asked_again(room: Room, caplog: pytest.Lo
 def test_a_device_that_never_answers_is_given_up_and_does_not_take_every_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(devicethreads, "DEADLINE", 0.01)
+    monkeypatch.setattr(workqueue, "DEADLINE", 0.01)
     answered = threading.Event()
     threads = DeviceThreads()
 
@@ -90,7 +90,7 @@ def test_a_device_that_never_answers_is_given_up_and_does_not_take_every_thread(
 
 
 def test_an_answer_after_the_end_of_the_loop_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devicethreads, "DEADLINE", 0.01)
+    monkeypatch.setattr(workqueue, "DEADLINE", 0.01)
     answered = threading.Event()
     ended: list[threading.Thread] = []
 

@@ -14,8 +14,14 @@ import pytest
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Key, Still, Update
-from mooring.reconcile.fencing import FencedApi, FencedError
-from mooring.reconcile.leaderelection import LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS, LeaderElector
+from mooring.reconcile.leaderelection import (
+    LEASE_SECONDS,
+    RENEW_SECONDS,
+    RETRY_SECONDS,
+    FencedApi,
+    FencedError,
+    LeaderElector,
+)
 from mooring.reconcile.lineage import LineageWriter
 from mooring.reconcile.loop import Reconciler
 from tests.reconcile.test_loop import Scripted, config_map

@@ -14,7 +14,7 @@ from mooring.controllers.actions import Controller
 from mooring.controllers.table import ControllerSettings, build
 from mooring.pki.pem import RootCa
 from mooring.reconcile.clusterapi import ClusterApi
-from mooring.reconcile.fencing import FencedApi
+from mooring.reconcile.leaderelection import FencedApi
 from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.reconcile.resolver import ResolveNames

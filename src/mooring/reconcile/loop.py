@@ -51,10 +51,9 @@ from mooring.errors import (
     UnreadableObjectError,
 )
 from mooring.reconcile.clusterapi import ClusterApi
-from mooring.reconcile.devicethreads import DeviceThreads
 from mooring.reconcile.lineage import KeyCertifiedError, LineageWriter
 from mooring.reconcile.resolver import ResolveNames, Resolver
-from mooring.reconcile.workqueue import WorkQueue
+from mooring.reconcile.workqueue import DeviceThreads, WorkQueue
 
 log = logging.getLogger("mooring.controllers")
 

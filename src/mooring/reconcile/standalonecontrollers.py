@@ -20,7 +20,7 @@ from typing import Any
 from mooring.clock import Clock, doubling
 from mooring.controllers.actions import EVERYTHING, Controller, Scope
 from mooring.errors import ApiError, ForbiddenError, MooringError, NotFoundError
-from mooring.reconcile.fencing import FencedApi
+from mooring.reconcile.leaderelection import FencedApi
 from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.remote import KindDeletedError, RemoteApi
 

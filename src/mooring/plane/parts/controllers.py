@@ -14,8 +14,7 @@ from mooring.plane.parts.foundation import Foundation
 from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.sharedkeys.share import shares_keys
 from mooring.plane.snapshots.schedule import ScheduledSnapshots
-from mooring.reconcile.fencing import FencedApi
-from mooring.reconcile.leaderelection import LeaderElector
+from mooring.reconcile.leaderelection import FencedApi, LeaderElector
 from mooring.reconcile.lineage import LineageWriter
 from mooring.reconcile.loop import Reconciler
 from mooring.settings.approval import ApprovalSettings
