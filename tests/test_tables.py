@@ -31,9 +31,9 @@ from mooring.server.endpoints.reviews import REVIEWS, review
 from mooring.server.endpoints.supervisor.table import ROUTES
 from mooring.server.endpoints.table import ENDPOINTS, ServedPath, find
 from mooring.server.endpoints.tokens import service_account_token
+from mooring.settings.controllers import StandaloneSettings
 from mooring.settings.declaration import Settings
 from mooring.settings.signing import SIGNING_DURATION
-from mooring.settings.standalone import StandaloneSettings
 from mooring.storage.table import DRIVERS
 from tests.authn.test_table import built, everything
 from tests.support.rows import each_row

@@ -22,8 +22,7 @@ from mooring.authn.table import SUBJECTS
 from mooring.authn.webhook import WebhookSettings
 from mooring.authn.x509 import ClientCertificateSettings
 from mooring.errors import ConfigError
-from mooring.settings.checks import https_url
-from mooring.settings.declaration import Settings
+from mooring.settings.declaration import Settings, https_url
 
 OIDC: dict[str, Any] = {"oidc_issuer_url": "https://idp.example.com/realm", "oidc_client_id": "mooring"}
 PROXY: dict[str, Any] = {"requestheader_client_ca_file": "/ca", "requestheader_username_headers": ("X-Remote-User",)}

@@ -23,10 +23,8 @@ from mooring.cli.server.serve import server
 from mooring.client import files
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, declared_settings
-from mooring.settings.audit import AuditSettings
-from mooring.settings.flowcontrol import FlowControlSettings
 from mooring.settings.network import NetworkSettings
-from mooring.settings.serving import ServingSettings
+from mooring.settings.serving import AuditSettings, FlowControlSettings, ServingSettings
 from mooring.settings.storage import StorageSettings
 from tests.support.commandline import CommandLine, mooring
 from tests.support.testca import ThrowawayCA

@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from mooring.cli.options.declared import OPTION_ARGUMENTS, settings_options
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import (
+from mooring.settings.declaration import (
     BOOLEAN,
     COMMA_SEPARATED,
     COUNT,
@@ -29,7 +28,9 @@ from mooring.settings.valuetypes import (
     SWITCH,
     TEXT,
     TEXTS,
+    Settings,
     one_of,
+    setting,
 )
 
 

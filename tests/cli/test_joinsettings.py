@@ -22,8 +22,7 @@ from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given
 from mooring.cli.join.join import join
 from mooring.cli.options.declared import settings_options
 from mooring.plane.configuration import declared_settings
-from mooring.settings.declaration import Setting
-from mooring.settings.valuetypes import DURATION, LINES, OPTIONAL_DURATION, OPTIONAL_PORT, PORT, SWITCH
+from mooring.settings.declaration import DURATION, LINES, OPTIONAL_DURATION, OPTIONAL_PORT, PORT, SWITCH, Setting
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import ByFile, ByToken, JoinPlan, JoinSettings
 from mooring.trust.k3s.agentfile import read_agent_file

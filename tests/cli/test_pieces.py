@@ -49,9 +49,9 @@ from mooring.errors import (
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.settings.declaration import split_commas
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
-from mooring.settings.valuetypes import split_commas
 from mooring.trust.discovery.errors import BalancerAnswerError, EndpointDownError, NotKubernetesError, NotTlsError
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

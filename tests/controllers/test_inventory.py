@@ -27,7 +27,7 @@ from mooring.controllers.certificates.issuance import (
 from mooring.pki.keys import generate_key, public_key_der, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET
-from mooring.settings.approval import ApprovalSettings
+from mooring.settings.signing import ApprovalSettings
 from mooring.trust.nodename import generate_code, proof, verifier
 from tests.support.authnhost import configured
 from tests.support.plans import HOUR, NOW, moment, plan, thing, views

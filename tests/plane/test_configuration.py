@@ -12,9 +12,8 @@ from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.settings.addresses import Endpoint
-from mooring.settings.audit import AuditSettings
-from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.network import NetworkSettings
+from mooring.settings.serving import AuditSettings, AuthorizationSettings
 from mooring.settings.storage import StorageSettings
 
 TWO = ("192.0.2.1", "2001:db8::1")

@@ -19,9 +19,8 @@ from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.plane.controllersprocess import ClockError, LeaseApi, StandaloneConfig, manifests_command, running, serve
-from mooring.settings.approval import ApprovalSettings
-from mooring.settings.signing import SigningSettings
-from mooring.settings.standalone import StandaloneSettings
+from mooring.settings.controllers import StandaloneSettings
+from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
 from tests.support.kubernetespeer import KubernetesPeer, kubernetes_peer
 from tests.support.liveserver import LiveServer

@@ -25,7 +25,7 @@ from mooring.server.audit import logfile
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.audit.rotatedfile import Calls
 from mooring.server.hostshare.share import ALONE, HostMemory
-from mooring.settings.audit import AuditMode
+from mooring.settings.serving import AuditMode
 from tests.support.auditlog import request_records
 from tests.support.serverroom import Server, open_server
 

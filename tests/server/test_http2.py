@@ -24,7 +24,7 @@ from mooring.errors import RequestEntityTooLargeError
 from mooring.server.transport import http2, listener, responsewriter, tlsconnection
 from mooring.server.transport.http import KEPT_SHARE, Handler, Pieces, Request, Response
 from mooring.server.transport.responsewriter import ResponseWriter
-from mooring.settings.tlsprofile import TlsProfile
+from mooring.settings.serving import TlsProfile
 from tests.support.http2peer import Peer, Reply, peer
 from tests.support.testca import ThrowawayCA
 from tests.support.tlspeer import PATIENCE, Served, serving

@@ -9,7 +9,7 @@ import pytest
 from OpenSSL import SSL
 
 from mooring.server.transport.tls import server_context
-from mooring.settings.tlsprofile import SUITES, TlsProfile, tls_profile
+from mooring.settings.serving import SUITES, TlsProfile, tls_profile
 from tests.support.testca import ThrowawayCA
 
 ALL = tuple(SUITES)

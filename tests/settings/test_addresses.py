@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mooring.errors import ConfigError
 from mooring.settings.addresses import Endpoint, parse_bind_address, parse_endpoint, parse_host
-from mooring.settings.checks import https_url
+from mooring.settings.declaration import https_url
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.settings.approval import ApprovalSettings
+from mooring.settings.signing import ApprovalSettings
 
 
 def test_another_mode_is_refused() -> None:

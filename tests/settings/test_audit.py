@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.settings.audit import AuditMode, AuditSettings
+from mooring.settings.serving import AuditMode, AuditSettings
 
 
 @pytest.mark.parametrize("mode", AuditMode)

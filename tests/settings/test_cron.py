@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.settings.cron import parse_schedule
+from mooring.settings.snapshots import parse_schedule
 
 FROM = datetime(2026, 11, 22, 14, 55, 24, tzinfo=UTC)  # a Sunday
 

@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.settings.checks import duration_within, integer_within
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import (
+from mooring.settings.declaration import (
     BOOLEAN,
     COMMA_SEPARATED,
     DURATION,
@@ -20,7 +18,11 @@ from mooring.settings.valuetypes import (
     PORT,
     TEXT,
     TEXTS,
+    Settings,
     ValueType,
+    duration_within,
+    integer_within,
+    setting,
     split_commas,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.settings.encryption import EncryptionSettings
+from mooring.settings.storage import EncryptionSettings
 
 
 def test_a_file_may_be_followed() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.settings.standalone import StandaloneSettings
+from mooring.settings.controllers import StandaloneSettings
 
 SECOND = timedelta(seconds=1)
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.settings.serving import ServingSettings
-from mooring.settings.tlsprofile import TlsProfile
+from mooring.settings.serving import ServingSettings, TlsProfile
 
 GCM = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
 CBC = "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA"

@@ -1,4 +1,4 @@
-"""Settings of the processes of one server (`mooring.settings.workers`)."""
+"""Settings of the processes of one server (`mooring.settings.serving`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.plane.configuration import server_config
-from mooring.settings.valuetypes import COUNT
-from mooring.settings.workers import AUTO, MAX_WORKERS, WorkersSettings
+from mooring.settings.declaration import COUNT
+from mooring.settings.serving import AUTO, MAX_WORKERS, WorkersSettings
 
 
 @pytest.mark.parametrize(("text", "count"), [("1", 1), ("08", 8), (str(MAX_WORKERS), MAX_WORKERS), ("auto", AUTO)])

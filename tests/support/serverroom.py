@@ -36,10 +36,8 @@ from mooring.server.pipeline import Pipeline
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.server.transport.tlsconnection import TlsConnection, TlsTransport
-from mooring.settings.admission import AdmissionSettings
-from mooring.settings.audit import AuditSettings
-from mooring.settings.authorization import AuthorizationSettings
-from mooring.settings.encryption import EncryptionSettings
+from mooring.settings.serving import AdmissionSettings, AuditSettings, AuthorizationSettings
+from mooring.settings.storage import EncryptionSettings
 from mooring.storage.contract import StoredChange
 from mooring.storage.memory import MemoryStorage
 from mooring.trust.bootstraptoken.token import parse_token

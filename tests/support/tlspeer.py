@@ -21,7 +21,7 @@ from mooring.server.transport.http1 import Http1Connection
 from mooring.server.transport.http2 import Http2Server
 from mooring.server.transport.listener import Listener
 from mooring.server.transport.tls import DEFAULT_PROFILE, server_context
-from mooring.settings.tlsprofile import TlsProfile
+from mooring.settings.serving import TlsProfile
 from tests.support.testca import Pair, ThrowawayCA
 
 PATIENCE = 20.0

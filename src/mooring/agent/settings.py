@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import LINES, OPTIONAL_PORT, SWITCH
+from mooring.settings.declaration import LINES, OPTIONAL_PORT, SWITCH, Settings, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

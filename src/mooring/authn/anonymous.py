@@ -12,8 +12,7 @@ from mooring.authn.credentials import NOTHING, Credentials
 from mooring.authn.reasons import Code
 from mooring.authn.verdict import Accepted, NotMine, Verdict
 from mooring.identity import ANONYMOUS_USER
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import OPTIONAL_BOOLEAN
+from mooring.settings.declaration import OPTIONAL_BOOLEAN, Settings, setting
 
 # Access without a credential, as a flag or the AuthenticationConfiguration sets it.
 

@@ -24,8 +24,7 @@ from mooring.authn.lastuses import LastUses
 from mooring.authn.reasons import UNREADABLE
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
 from mooring.identity import BOOTSTRAP_USER_PREFIX, UserInfo
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import BOOLEAN
+from mooring.settings.declaration import BOOLEAN, Settings, setting
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import looks_like_token, parse_token
 

@@ -21,9 +21,7 @@ from mooring.authn.verdictcache import CACHE_TTL, MAX_CACHE_TTL, VerdictCache
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
 from mooring.pki.jwt.token import MAX_CLAIMED_BYTES
-from mooring.settings.checks import duration_within
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import ValueType, duration_from_file
+from mooring.settings.declaration import Settings, ValueType, duration_from_file, duration_within, setting
 
 DEADLINE = timedelta(seconds=5)
 MAX_DEADLINE = timedelta(minutes=1)

@@ -18,9 +18,7 @@ from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rej
 from mooring.authn.verdictcache import VerdictCache
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
-from mooring.settings.checks import https_url
-from mooring.settings.declaration import Settings, file_setting, setting
-from mooring.settings.valuetypes import TEXT
+from mooring.settings.declaration import TEXT, Settings, file_setting, https_url, setting
 from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse
 
 

@@ -17,9 +17,7 @@ from mooring.authn.verdict import Accepted, Rejected, Verdict
 from mooring.identity import AUTHENTICATED, CREDENTIAL_ID, UserInfo
 from mooring.pki.jwt.keyset import KeySet
 from mooring.pki.jwt.token import Claims
-from mooring.settings.checks import duration_within
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import BOOLEAN, DURATION
+from mooring.settings.declaration import BOOLEAN, DURATION, Settings, duration_within, setting
 
 MIN_TTL = timedelta(minutes=1)
 MAX_TTL = timedelta(hours=24)

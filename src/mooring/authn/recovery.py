@@ -26,9 +26,7 @@ from mooring.identity import (
 )
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
-from mooring.settings.checks import duration_within, one_of
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import DURATION, TEXT
+from mooring.settings.declaration import DURATION, TEXT, Settings, duration_within, one_of_words, setting
 
 BY_RULE, BY_APPROVAL, OFF = CHOICES = ("by-rule", "by-approval", "off")
 MAX_AGE = timedelta(days=30)
@@ -48,7 +46,7 @@ class RecoverySettings(Settings):
         default=BY_RULE,
         meaning="How a machine with an expired node certificate gets another: by-rule, by-approval of a person, or off.",
         metavar="MODE",
-        parse=one_of(CHOICES),
+        parse=one_of_words(CHOICES),
     )
     node_recovery_max_age: timedelta = setting(
         DURATION,

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.errors import ConfigError
-from mooring.settings.declaration import Settings, file_setting, setting
-from mooring.settings.valuetypes import COMMA_SEPARATED
+from mooring.settings.declaration import COMMA_SEPARATED, Settings, file_setting, setting
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 """RFC 9110 5.6.2: a token."""

@@ -14,9 +14,17 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.settings.addresses import names_user, shown_value
-from mooring.settings.checks import https_url
-from mooring.settings.declaration import Settings, file_setting, setting
-from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, DURATION, TEXT, TEXTS
+from mooring.settings.declaration import (
+    BOOLEAN,
+    COMMA_SEPARATED,
+    DURATION,
+    TEXT,
+    TEXTS,
+    Settings,
+    file_setting,
+    https_url,
+    setting,
+)
 
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 """kubeadm's `--service-account-issuer`."""

@@ -10,9 +10,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from mooring.authn.verdict import Accepted, Verdict
 from mooring.bounded import Bounded
-from mooring.settings.checks import duration_within
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import DURATION
+from mooring.settings.declaration import DURATION, Settings, duration_within, setting
 
 CACHE_TTL = timedelta(seconds=10)
 """kube-apiserver remembers an accepted token for as long."""

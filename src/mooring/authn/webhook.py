@@ -18,9 +18,7 @@ from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rej
 from mooring.authn.verdictcache import MAX_CACHE_TTL, VerdictCache
 from mooring.errors import ConfigError, MooringError
 from mooring.identity import UserInfo
-from mooring.settings.checks import duration_within
-from mooring.settings.declaration import Settings, file_setting, setting
-from mooring.settings.valuetypes import DURATION, TEXT
+from mooring.settings.declaration import DURATION, TEXT, Settings, duration_within, file_setting, setting
 from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse, Wait
 
 VERSIONS = ("v1beta1", "v1")

@@ -24,8 +24,7 @@ from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate
 from mooring.pki.x509.crl import Crl, described
 from mooring.pki.x509.verify import ClientTrust, ReadChain, VerifiedPeer, read_chain, valid_at
-from mooring.settings.declaration import Settings, file_setting, setting
-from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED
+from mooring.settings.declaration import BOOLEAN, COMMA_SEPARATED, Settings, file_setting, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ from mooring.pki.x509.profiles import CLIENT_AUTH, DIGITAL_SIGNATURE
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
 from mooring.secret import Secret
-from mooring.settings.valuetypes import split_commas
+from mooring.settings.declaration import split_commas
 from mooring.trust.kubeconfig.model import Kubeconfig, KubeconfigUser, Selected, flatten_cluster, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig
 

@@ -14,21 +14,21 @@ from typing import Any, Self, TypeVar
 from mooring.authn import table as authn
 from mooring.errors import ConfigError
 from mooring.settings.addresses import Endpoint
-from mooring.settings.admission import AdmissionSettings
-from mooring.settings.approval import ApprovalSettings
-from mooring.settings.audit import AuditSettings
-from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.controllers import ControllerManagerSettings
 from mooring.settings.declaration import Setting, Settings
-from mooring.settings.encryption import EncryptionSettings
-from mooring.settings.flowcontrol import FlowControlSettings
 from mooring.settings.network import NetworkSettings
 from mooring.settings.nodes import NodeSettings
-from mooring.settings.serving import ServingSettings
-from mooring.settings.signing import SigningSettings
+from mooring.settings.serving import (
+    AdmissionSettings,
+    AuditSettings,
+    AuthorizationSettings,
+    FlowControlSettings,
+    ServingSettings,
+    WorkersSettings,
+)
+from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
-from mooring.settings.storage import StorageSettings
-from mooring.settings.workers import WorkersSettings
+from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.sharedkeys.settings import SharedKeysSettings
 

@@ -42,9 +42,8 @@ from mooring.reconcile.healthserver import Checks, HealthServer
 from mooring.reconcile.leaderelection import Election, LeaderElector
 from mooring.reconcile.remote import RemoteApi
 from mooring.reconcile.standalonecontrollers import MANIFESTS, StandaloneControllers
-from mooring.settings.approval import ApprovalSettings
-from mooring.settings.signing import SigningSettings
-from mooring.settings.standalone import StandaloneSettings
+from mooring.settings.controllers import StandaloneSettings
+from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.trust.kubeconfig.model import Selected
 
 log = logging.getLogger("mooring")

@@ -32,8 +32,7 @@ from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
 from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.plane.signing.policy import FollowedPolicy
 from mooring.server.audit.auditevent import read_policy
-from mooring.settings.audit import AuditSettings
-from mooring.settings.serving import ServingSettings
+from mooring.settings.serving import AuditSettings, ServingSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.storage import StorageSettings
 

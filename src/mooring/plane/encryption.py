@@ -24,7 +24,7 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.files.exposed import warn_if_exposed
 from mooring.plane.files.reloading import Reloading
-from mooring.settings.encryption import EncryptionSettings
+from mooring.settings.storage import EncryptionSettings
 from mooring.storage.contract import Storage
 from mooring.storage.encryption.providers import Providers
 from mooring.storage.encryption.storage import EncryptedStorage

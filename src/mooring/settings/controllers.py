@@ -6,9 +6,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
-from mooring.settings.checks import duration_within
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import COMMA_SEPARATED, DURATION
+from mooring.errors import ConfigError
+from mooring.settings.addresses import parse_bind_address
+from mooring.settings.declaration import (
+    BOOLEAN,
+    COMMA_SEPARATED,
+    DURATION,
+    PORT,
+    TEXT,
+    Settings,
+    duration_within,
+    setting,
+)
 
 parse_grace_period = duration_within(timedelta(seconds=10), timedelta(hours=24))
 """A node renews its Lease every ten seconds."""
@@ -33,3 +42,70 @@ class ControllerManagerSettings(Settings):
         meaning="Time without a renewed Lease and without a status after which the conditions of a Node become Unknown.",
         parse=parse_grace_period,
     )
+
+
+_ELECTION = duration_within(timedelta(seconds=1), timedelta(hours=1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandaloneSettings(Settings):
+    """Selection, leader election and health. `mooring.controllers.standalonetable` checks the names of controllers."""
+
+    heading: ClassVar[str] = "Controllers against any cluster"
+
+    controllers: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=("*",),
+        meaning="Controllers to run: a name runs that controller, * those that do no harm beside the same controller of "
+        "kube-controller-manager, and -NAME leaves one out; repeatable, or with commas.",
+        metavar="NAME,...",
+    )
+    leader_elect: bool = setting(
+        BOOLEAN,
+        default=True,
+        meaning="Run the controllers in one process at a time, the one that holds the Lease.",
+    )
+    leader_elect_resource_namespace: str = setting(
+        TEXT, default="kube-system", meaning="Namespace of the Lease.", metavar="NAME"
+    )
+    leader_elect_resource_name: str = setting(
+        TEXT, default="mooring-standalone-controllers", meaning="Name of the Lease.", metavar="NAME"
+    )
+    leader_elect_lease_duration: timedelta = setting(
+        DURATION,
+        default=timedelta(seconds=15),
+        meaning="Time without a renewal after which another process takes over.",
+        parse=_ELECTION,
+    )
+    leader_elect_renew_deadline: timedelta = setting(
+        DURATION,
+        default=timedelta(seconds=10),
+        meaning="Time without a renewal after which the holder stops its controllers.",
+        parse=_ELECTION,
+    )
+    leader_elect_retry_period: timedelta = setting(
+        DURATION, default=timedelta(seconds=2), meaning="Time between two attempts.", parse=_ELECTION
+    )
+    node_monitor_grace_period: timedelta = setting(
+        DURATION,
+        default=timedelta(seconds=50),
+        meaning="Time without a renewed Lease and without a status after which the conditions of a Node become Unknown.",
+        parse=parse_grace_period,
+    )
+    healthz_bind_address: str = setting(
+        TEXT,
+        default="127.0.0.1",
+        meaning="Address of /healthz and /metrics, over plain http.",
+        metavar="ADDRESS",
+        parse=parse_bind_address,
+    )
+    healthz_port: int = setting(
+        PORT, default=0, meaning="Port of /healthz and /metrics.", default_note="none is opened"
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless the retry period is shorter than the deadline, and the deadline shorter than the Lease."""
+        if self.leader_elect_renew_deadline >= self.leader_elect_lease_duration:
+            raise ConfigError("leader-elect-renew-deadline: it must be shorter than leader-elect-lease-duration")
+        if self.leader_elect_retry_period >= self.leader_elect_renew_deadline:
+            raise ConfigError("leader-elect-retry-period: it must be shorter than leader-elect-renew-deadline")

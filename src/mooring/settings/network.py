@@ -22,8 +22,7 @@ from mooring.settings.addresses import (
     shown_value,
     unpublishable,
 )
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import COMMA_SEPARATED, PORT, TEXT
+from mooring.settings.declaration import COMMA_SEPARATED, PORT, TEXT, Settings, setting
 
 
 def _parse_port(value: int, key: str) -> int:

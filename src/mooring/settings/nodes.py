@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.errors import ConfigError
-from mooring.settings.declaration import Settings, setting
-from mooring.settings.valuetypes import TEXT
+from mooring.settings.declaration import TEXT, Settings, setting
 
 ENDS_MEMBERSHIP = "ends-membership"
 REREGISTERS = "reregisters"

@@ -20,9 +20,18 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from mooring.errors import ConfigError
-from mooring.settings.checks import duration_within
-from mooring.settings.declaration import Settings, file_setting, setting
-from mooring.settings.valuetypes import DURATION, TEXTS
+from mooring.settings.addresses import parse_suffixes
+from mooring.settings.declaration import (
+    COMMA_SEPARATED,
+    DURATION,
+    TEXT,
+    TEXTS,
+    Settings,
+    duration_within,
+    file_setting,
+    one_of_words,
+    setting,
+)
 
 PKCS11 = "pkcs11:"
 """Scheme of a key that a token holds."""
@@ -187,3 +196,35 @@ class SigningSettings(Settings):
         shared = self._files("cluster-signing")
         found = {name: self._files(f"cluster-signing-{word}") or shared for name, word in BUILT_IN.items()}
         return {**{name: pair for name, pair in found.items() if pair is not None}, **dict(self.signer)}
+
+
+OPTIONAL, REQUIRED = CHOICES = ("optional", "required")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalSettings(Settings):
+    """Approval of certificate requests."""
+
+    heading: ClassVar[str] = "Approval of certificate requests"
+
+    machine_inventory: str = setting(
+        TEXT,
+        default=OPTIONAL,
+        meaning="Inventory of authorized machines: optional, or required, so that others wait for a person.",
+        metavar="MODE",
+        parse=one_of_words(CHOICES),
+    )
+
+    node_dns_suffixes: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Suffixes of DNS names, such as nodes.example.com. Any node may have a serving certificate for a free name below "
+        "one of them; repeatable, or with commas.",
+        metavar="SUFFIX,...",
+        parse=parse_suffixes,
+    )
+
+    @property
+    def inventory_required(self) -> bool:
+        """Every joining machine needs an AuthorizedMachine, or the approval of a person."""
+        return self.machine_inventory == REQUIRED

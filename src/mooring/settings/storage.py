@@ -1,4 +1,4 @@
-"""Settings of state: the data directory and the store of objects."""
+"""Settings of state: the data directory, the store of objects, and encryption at rest."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from mooring.errors import ConfigError
-from mooring.settings.declaration import Settings, file_setting, setting
-from mooring.settings.valuetypes import COMMA_SEPARATED, TEXT
+from mooring.settings.declaration import BOOLEAN, COMMA_SEPARATED, TEXT, Settings, file_setting, setting
 
 ETCD, MEMORY, SQLITE = SCHEMES = ("etcd", "memory", "sqlite")
 """Schemes of the URLs of stores."""
@@ -140,3 +139,27 @@ class StorageSettings(Settings):
     def is_in_data_dir(self) -> bool:
         """The store is a file in the data directory, beside the keys."""
         return self.storage_url.startswith(f"sqlite:{self.data_dir}/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncryptionSettings(Settings):
+    """File of the keys that encrypt stored objects."""
+
+    heading: ClassVar[str] = "Encryption at rest"
+
+    encryption_provider_config: str = file_setting(
+        "EncryptionConfiguration (apiserver.config.k8s.io/v1): resources that are encrypted in the store, and keys.",
+        default_note="objects are stored unencrypted",
+    )
+    encryption_provider_config_automatic_reload: bool = setting(
+        BOOLEAN,
+        default=False,
+        meaning="Use --encryption-provider-config again when it changes.",
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a reload of no file, as kube-apiserver does."""
+        if self.encryption_provider_config_automatic_reload and not self.encryption_provider_config:
+            raise ConfigError(
+                "encryption-provider-config-automatic-reload: it needs encryption-provider-config, the file to reload"
+            )

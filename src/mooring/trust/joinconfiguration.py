@@ -23,9 +23,18 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings import addresses
 from mooring.settings.addresses import DEFAULT_PORT
-from mooring.settings.declaration import Settings, file_setting, setting
+from mooring.settings.declaration import (
+    COMMA_SEPARATED,
+    DURATION,
+    OPTIONAL_DURATION,
+    SWITCH,
+    TEXT,
+    Settings,
+    file_setting,
+    one_of,
+    setting,
+)
 from mooring.settings.nodes import DELETIONS, ENDS_MEMBERSHIP, REGISTRATIONS
-from mooring.settings.valuetypes import COMMA_SEPARATED, DURATION, OPTIONAL_DURATION, SWITCH, TEXT, one_of
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, may_hold_token, parse_token
 from mooring.trust.discovery.pins import Pin, PinError, check_pins, parse_pin
 from mooring.trust.discovery.polling import Polling

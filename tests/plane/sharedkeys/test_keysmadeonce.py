@@ -28,8 +28,7 @@ from mooring.plane.keys import keystore
 from mooring.plane.keys.keystore import make_shared_keys, prepare
 from mooring.plane.sharedkeys import files
 from mooring.plane.sharedkeys.start import prepare_keys
-from mooring.settings.encryption import EncryptionSettings
-from mooring.settings.storage import StorageSettings
+from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.storage.etcd.keyspace import name_in_engine
 from mooring.storage.table import open_storage
 from mooring.trust.discovery.clusterinfo import config_map as cluster_info

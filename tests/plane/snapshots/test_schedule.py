@@ -15,7 +15,7 @@ import pytest
 from mooring.plane.snapshots.directory import SCHEDULED, list_snapshots, newest_scheduled, remove_old, snapshot_path
 from mooring.plane.snapshots.file import entries, read_header, save, verify
 from mooring.plane.snapshots.schedule import ScheduledSnapshots
-from mooring.settings.cron import parse_schedule
+from mooring.settings.snapshots import parse_schedule
 from mooring.storage.contract import CompactedError
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.snapshot import SnapshotError

@@ -9,7 +9,7 @@ import pytest
 
 from mooring.plane.configuration import server_config
 from mooring.plane.workers.available import available_cpus, worker_count
-from mooring.settings.workers import MAX_WORKERS
+from mooring.settings.serving import MAX_WORKERS
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_address, shown_value
-from mooring.settings.declaration import file_setting, setting
-from mooring.settings.valuetypes import COMMA_SEPARATED, PORT, SWITCH, TEXT, TEXTS
+from mooring.settings.declaration import COMMA_SEPARATED, PORT, SWITCH, TEXT, TEXTS, file_setting, setting
 from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.joinconfiguration import MemberSettings, ip_addresses
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.errors import ConfigError
-from mooring.settings.checks import https_url
-from mooring.settings.declaration import Settings, file_setting, setting
-from mooring.settings.valuetypes import COMMA_SEPARATED, TEXT, TEXTS
+from mooring.settings.declaration import COMMA_SEPARATED, TEXT, TEXTS, Settings, file_setting, https_url, setting
 
 SIGNING_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512")
 DEFAULT_ALGORITHMS = ("RS256",)

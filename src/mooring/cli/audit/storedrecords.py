@@ -19,8 +19,7 @@ from mooring.clock import SystemClock
 from mooring.errors import ConfigError, StorageError
 from mooring.plane.encryption import EncryptionAtRest
 from mooring.registry.cache.events import Stored
-from mooring.settings.encryption import EncryptionSettings
-from mooring.settings.storage import StorageSettings
+from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.storage import table
 from mooring.storage.contract import Entry, Storage, UnreadableEntry
 from mooring.storage.etcd.keyspace import name_in_engine

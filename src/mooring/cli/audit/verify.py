@@ -32,8 +32,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.keys import public_key_fingerprint
 from mooring.pki.x509.publickeys import load_public_keys
 from mooring.plane.storemark.markfile import read_mark
-from mooring.settings.encryption import EncryptionSettings
-from mooring.settings.storage import StorageSettings
+from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.trust.lineage import Checkpoint, Fault, VerifiedLineage, parse_checkpoint, unrecorded
 from mooring.trust.lineage import verify as verify_records
 

@@ -10,7 +10,7 @@ from mooring.cli.certs.files import Output, check_name, issuer_options, output_o
 from mooring.clock import SystemClock
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles
-from mooring.settings.valuetypes import split_commas
+from mooring.settings.declaration import split_commas
 
 
 @click.command("client")

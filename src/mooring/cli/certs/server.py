@@ -16,7 +16,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.names import IPAddress
 from mooring.settings.addresses import parse_host
-from mooring.settings.valuetypes import split_commas
+from mooring.settings.declaration import split_commas
 
 
 @click.command("server")

@@ -13,7 +13,7 @@ from mooring.cli.printing.output import as_yaml, echo, print_document
 from mooring.controllers.standalonetable import Installation, selected, watched_kinds
 from mooring.controllers.standalonetable import manifests as build
 from mooring.errors import ArgumentError
-from mooring.settings.valuetypes import split_commas
+from mooring.settings.declaration import split_commas
 
 
 @click.command("manifests")

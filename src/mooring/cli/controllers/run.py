@@ -17,9 +17,8 @@ from mooring.cli.options.flags import usage
 from mooring.cli.printing import logs
 from mooring.client import kubeconfigfiles
 from mooring.plane.controllersprocess import StandaloneConfig, check, serve
-from mooring.settings.approval import ApprovalSettings
-from mooring.settings.signing import SigningSettings
-from mooring.settings.standalone import StandaloneSettings
+from mooring.settings.controllers import StandaloneSettings
+from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.trust.kubeconfig.model import Selected
 
 SUBJECTS = (StandaloneSettings, ApprovalSettings, SigningSettings)

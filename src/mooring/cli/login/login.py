@@ -40,8 +40,7 @@ from mooring.errors import ApiError, ConfigError, PeerError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
 from mooring.secret import Secret
-from mooring.settings.checks import https_url
-from mooring.settings.valuetypes import split_commas
+from mooring.settings.declaration import https_url, split_commas
 from mooring.trust import loginrecord
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.fetch import pinned_ca

@@ -24,7 +24,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import other_program
 from mooring.errors import AlreadyExistsError, NotFoundError
 from mooring.pki.x509.canonicalnames import canonical
-from mooring.settings.valuetypes import split_commas
+from mooring.settings.declaration import split_commas
 from mooring.trust.discovery.pins import PinError, parse_pin
 from mooring.trust.nodename import generate_code, verifier
 

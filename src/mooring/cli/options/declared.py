@@ -17,8 +17,7 @@ from click.core import ParameterSource
 from mooring.cli.options.flags import DURATION as GO_DURATION
 from mooring.cli.options.flags import Option, WholeNumber, options_of
 from mooring.duration import format_duration
-from mooring.settings.declaration import Setting
-from mooring.settings.valuetypes import (
+from mooring.settings.declaration import (
     BOOLEAN,
     COMMA_SEPARATED,
     COUNT,
@@ -35,6 +34,7 @@ from mooring.settings.valuetypes import (
     SWITCH,
     TEXT,
     TEXTS,
+    Setting,
     ValueType,
 )
 

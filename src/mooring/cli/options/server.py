@@ -20,7 +20,7 @@ from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, declared_settings, server_config
 from mooring.plane.endpoints import given_before, with_published
 from mooring.settings.addresses import parse_bind_address
-from mooring.settings.valuetypes import split_commas
+from mooring.settings.declaration import split_commas
 
 
 def server_options(command: Command) -> Command:

@@ -29,7 +29,7 @@ from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.configuration import ServerConfig, declared_settings
 from mooring.plane.dryrun import dry_run
-from mooring.settings.authorization import AuthorizationSettings
+from mooring.settings.serving import AuthorizationSettings
 from mooring.settings.storage import StorageSettings
 
 Authenticators = tuple[tuple[str, str], ...]

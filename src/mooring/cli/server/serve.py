@@ -36,8 +36,8 @@ from mooring.plane.publishing.firsttoken import create_first_token
 from mooring.plane.serverprocess import serve
 from mooring.plane.sharedkeys.joining import joined_configuration
 from mooring.server.audit.auditevent import read_policy
-from mooring.settings.audit import AuditSettings
 from mooring.settings.network import NetworkSettings
+from mooring.settings.serving import AuditSettings
 from mooring.settings.storage import StorageSettings
 
 log = logging.getLogger("mooring")

@@ -33,12 +33,10 @@ from mooring.cli.systemd.unitfile import (
 from mooring.plane.configuration import ServerConfig, declared_settings
 from mooring.plane.process.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS
 from mooring.plane.workers.serve import STOP_SECONDS
-from mooring.settings.audit import AuditSettings
 from mooring.settings.network import NetworkSettings
-from mooring.settings.serving import ServingSettings
+from mooring.settings.serving import AuditSettings, ServingSettings, WorkersSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
-from mooring.settings.workers import WorkersSettings
 
 DATA_DIR = "/var/lib/mooring"
 _STATES, _LOGS = Path("/var/lib"), Path("/var/log")

@@ -20,8 +20,7 @@ import click
 
 from mooring.duration import format_duration
 from mooring.pki import tokenkeyuri
-from mooring.settings.declaration import Setting
-from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, OPTIONAL_BOOLEAN, SWITCH, split_commas
+from mooring.settings.declaration import BOOLEAN, COMMA_SEPARATED, OPTIONAL_BOOLEAN, SWITCH, Setting, split_commas
 
 _PRIVATE = ("/tmp", "/var/tmp")  # noqa: S108 - directories that PrivateTmp= replaces
 SANDBOX = """\

@@ -37,7 +37,7 @@ from mooring.client.files import read_limited
 from mooring.client.serverversion import other_program
 from mooring.clock import Clock
 from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, MooringError, NotFoundError
-from mooring.settings.valuetypes import split_commas
+from mooring.settings.declaration import split_commas
 from mooring.trust.bootstraptoken.restrictions import (
     MOST_JOINS,
     Restrictions,

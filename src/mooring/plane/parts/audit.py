@@ -14,8 +14,8 @@ from mooring.server.audit.auditevent import read_policy
 from mooring.server.audit.auditor import Auditor
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.hostshare.share import HostShare
-from mooring.settings.audit import AuditSettings
 from mooring.settings.network import NetworkSettings
+from mooring.settings.serving import AuditSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,10 @@ from mooring.plane.snapshots.schedule import ScheduledSnapshots
 from mooring.reconcile.leaderelection import FencedApi, LeaderElector
 from mooring.reconcile.lineage import LineageWriter
 from mooring.reconcile.loop import Reconciler
-from mooring.settings.approval import ApprovalSettings
 from mooring.settings.controllers import ControllerManagerSettings
 from mooring.settings.network import NetworkSettings
 from mooring.settings.nodes import NodeSettings
-from mooring.settings.signing import SigningSettings
+from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.lineage import LineageKey

@@ -43,7 +43,7 @@ from mooring.server.transport.http import Application
 from mooring.server.transport.http1 import Http1Connection
 from mooring.server.transport.http2 import Http2Server
 from mooring.server.transport.listener import Listener, affordable_connections
-from mooring.settings.flowcontrol import FlowControlSettings
+from mooring.settings.serving import FlowControlSettings
 
 
 class Http:

@@ -11,7 +11,7 @@ from mooring.plane.snapshots.schedule import ScheduledSnapshots
 from mooring.reconcile.loop import Reconciler
 from mooring.server.healthchecks import DONE_BEFORE_SERVING, HealthChecks
 from mooring.server.metrics import EventLoopLag, Metrics
-from mooring.settings.audit import AuditMode
+from mooring.settings.serving import AuditMode
 
 
 def health_checks(base: Foundation, reconciler: Reconciler, event_loop_lag: EventLoopLag) -> HealthChecks:

@@ -27,13 +27,11 @@ from mooring.registry.admission import table as admission
 from mooring.registry.store import Registry
 from mooring.registry.write.deletion import deletion_records
 from mooring.registry.write.serversideapply import Observe, ignore
-from mooring.settings.admission import AdmissionSettings
-from mooring.settings.authorization import AuthorizationSettings
 from mooring.settings.controllers import ControllerManagerSettings
-from mooring.settings.encryption import EncryptionSettings
 from mooring.settings.network import NetworkSettings
 from mooring.settings.nodes import NodeSettings
-from mooring.settings.storage import StorageSettings
+from mooring.settings.serving import AdmissionSettings, AuthorizationSettings
+from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.storage.commitsignal import CommitSignal
 from mooring.storage.contract import Storage
 from mooring.storage.copying import refuse_incomplete

@@ -17,9 +17,9 @@ from mooring.plane.parts.registry import RegistryParts
 from mooring.plane.snapshots.directory import newest
 from mooring.plane.snapshots.schedule import ScheduledSnapshots
 from mooring.server.audit.logfile import AuditLog
+from mooring.settings.serving import WorkersSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
-from mooring.settings.workers import WorkersSettings
 
 _SQLITE = "sqlite:"
 _SQLITE_FILES = ("", "-wal")

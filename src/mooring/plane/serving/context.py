@@ -9,7 +9,7 @@ from OpenSSL import SSL
 from mooring.pki.x509.certificate import Certificate
 from mooring.plane.serving.pair import ServingPair
 from mooring.server.transport.tls import server_context
-from mooring.settings.tlsprofile import TlsProfile
+from mooring.settings.serving import TlsProfile
 
 
 class ServingContext:

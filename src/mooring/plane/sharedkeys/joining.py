@@ -28,8 +28,7 @@ from mooring.plane.agentconfig import agent_config
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.sharedkeys.start import in_child
 from mooring.plane.sharedkeys.tokenfile import MAX_FILE, ServerTokenFile
-from mooring.settings.encryption import EncryptionSettings
-from mooring.settings.storage import StorageSettings, etcd_urls
+from mooring.settings.storage import EncryptionSettings, StorageSettings, etcd_urls
 from mooring.trust.discovery.polling import DiscoveryExchange, Notice
 from mooring.trust.encryption.configuration import GroupResource, parse
 from mooring.trust.sharedkeys import envelope

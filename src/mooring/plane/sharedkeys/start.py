@@ -27,8 +27,7 @@ from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
 from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
 from mooring.plane.sharedkeys.storedcluster import stored_cluster
 from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
-from mooring.settings.encryption import EncryptionSettings
-from mooring.settings.storage import StorageSettings
+from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.storage.copying import refuse_incomplete
 from mooring.storage.etcd.keyspace import name_in_engine
 from mooring.storage.formatlevel import refuse_unsupported

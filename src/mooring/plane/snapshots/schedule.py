@@ -23,7 +23,7 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError, StorageError
 from mooring.plane.snapshots.directory import SCHEDULED, newest_scheduled, remove_old, snapshot_path
 from mooring.plane.snapshots.file import save
-from mooring.settings.cron import Schedule
+from mooring.settings.snapshots import Schedule
 from mooring.storage.contract import Storage
 
 log = logging.getLogger("mooring.plane")

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from mooring.plane.configuration import ServerConfig
+from mooring.settings.serving import AUTO, MAX_WORKERS, WorkersSettings
 from mooring.settings.storage import StorageSettings
-from mooring.settings.workers import AUTO, MAX_WORKERS, WorkersSettings
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")

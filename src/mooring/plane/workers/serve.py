@@ -26,9 +26,8 @@ from mooring.plane.workers.parent import Body, Limits, WorkersParent, seats_for
 from mooring.plane.workers.worker import run_worker
 from mooring.servicenotifier import ServiceNotifier
 from mooring.settings.network import NetworkSettings
-from mooring.settings.serving import ServingSettings
+from mooring.settings.serving import ServingSettings, WorkersSettings
 from mooring.settings.storage import StorageSettings
-from mooring.settings.workers import WorkersSettings
 
 log = logging.getLogger("mooring")
 

@@ -60,7 +60,7 @@ from mooring.server.audit.auditevent import MAX_OBJECT, OMITTED, audit_event, so
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.requestcontext import RequestContext
 from mooring.server.transport.http import Body, Request, Response, in_pieces
-from mooring.settings.audit import AuditMode
+from mooring.settings.serving import AuditMode
 
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 _FROM_ARRIVAL = AuditDecision(Level.METADATA, frozenset((RESPONSE_STARTED,)))

@@ -27,7 +27,7 @@ from mooring.errors import ConfigError
 from mooring.server.audit.auditevent import MAX_ANONYMOUS, MAX_RECORD, encode_record
 from mooring.server.audit.rotatedfile import Calls, RotatedFile
 from mooring.server.hostshare.share import ALONE, HostShare, Shared
-from mooring.settings.audit import AuditMode
+from mooring.settings.serving import AuditMode
 
 log = logging.getLogger("mooring.audit")
 

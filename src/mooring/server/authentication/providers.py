@@ -31,7 +31,7 @@ from mooring.pki.jwt.token import TokenKeys, TokenSigner
 from mooring.pki.keys import PrivateKey, PublicKey, load_private_key
 from mooring.pki.x509.publickeys import load_public_keys
 from mooring.pki.x509.verify import ClientTrust
-from mooring.settings.authorization import AuthorizationSettings
+from mooring.settings.serving import AuthorizationSettings
 from mooring.trust.httpsurl import named_cas
 
 # Runs the authenticator of requests without a credential.

@@ -320,7 +320,7 @@ class SharedBuckets:
 #   two places in turn. A worker that is killed while it writes leaves the one before, and its replacement goes on where it ended.
 
 MAX_SEATS = 64
-"""Workers of one parent that may live at the same time: twice as many as may be configured (`mooring.settings.workers`)."""
+"""Workers of one parent that may live at the same time: twice as many as may be configured (`mooring.settings.serving`)."""
 SOURCE_CELLS = 65_536
 """Cells for sources with connections: three for each of the connections that a host accepts."""
 _WORD = 8

@@ -28,7 +28,7 @@ from mooring.pki.keys import PrivateKey
 from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.verify import MAX_CHAIN
-from mooring.settings.tlsprofile import HTTP_2_SUITES, TlsProfile
+from mooring.settings.serving import HTTP_2_SUITES, TlsProfile
 
 SSL_MODE_RELEASE_BUFFERS = 0x10
 """Free the 34 kB of record buffers of idle connections (openssl/ssl.h): a thousand idle watches need it."""

@@ -20,8 +20,7 @@ from typing import Any
 
 from mooring.apimachinery.codec.yaml import YamlDocument, YamlError, read_yaml
 from mooring.errors import ConfigError, quoted
-from mooring.settings.declaration import Setting
-from mooring.settings.valuetypes import COMMA_SEPARATED, LINES, OPTIONAL_PORT, PORT, SWITCH, TEXTS, ValueType
+from mooring.settings.declaration import COMMA_SEPARATED, LINES, OPTIONAL_PORT, PORT, SWITCH, TEXTS, Setting, ValueType
 
 _REPEATABLE = (TEXTS, LINES, COMMA_SEPARATED)
 _ONE_VALUE = "the flag has one value, and a plus appends to lists: leave it out"

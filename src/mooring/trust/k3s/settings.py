@@ -11,8 +11,7 @@ from typing import ClassVar
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.settings.declaration import Settings, file_setting, setting
-from mooring.settings.valuetypes import BOOLEAN, COMMA_SEPARATED, TEXT
+from mooring.settings.declaration import BOOLEAN, COMMA_SEPARATED, TEXT, Settings, file_setting, setting
 from mooring.trust.encryption.configuration import AESCBC, AESGCM, IDENTITY, KMS, SECRETBOX, EncryptionProvider
 from mooring.trust.k3s.acceptedtokens import parse_agent_token
 

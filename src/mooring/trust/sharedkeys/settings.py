@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.settings.declaration import Settings, file_setting, setting
-from mooring.settings.valuetypes import BOOLEAN, TEXT
+from mooring.settings.declaration import BOOLEAN, TEXT, Settings, file_setting, setting
 from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.sharedkeys.servertoken import ANY_LENGTH, MIN_SECRET, check_length, parse_token
 
