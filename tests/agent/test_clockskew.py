@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mooring.agent.clockskew import SKEW_LIMIT, creation_time, describe_skew, describe_validity, server_date
+from mooring.agent.steps import SKEW_LIMIT, creation_time, describe_skew, describe_validity, server_date
 from mooring.apimachinery.schema import Obj
 from tests.support.testca import ThrowawayCA
 

@@ -15,9 +15,8 @@ import pytest
 from mooring.agent import daemon, heartbeat, leave, member
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.comeback import RecoveryRefusedError
 from mooring.agent.join import Joined, JoinOptions, join
-from mooring.agent.recovery import rejoin
+from mooring.agent.recovery import RecoveryRefusedError, rejoin
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError
 from mooring.apimachinery.schema import Obj

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.record import AgentRecord, RecordFile
+from mooring.agent.disk import AgentRecord, RecordFile
 
 
 @pytest.fixture

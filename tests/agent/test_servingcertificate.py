@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
+from mooring.agent.certificates.certificaterequest import CertificateTemplate
 from mooring.agent.certificates.renewal import RequestedRenewal
-from mooring.agent.certificates.template import CertificateTemplate
 from mooring.agent.daemon import ADDRESSES_SECONDS, MISSING_SECONDS, follow_addresses
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient

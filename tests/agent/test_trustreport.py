@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from mooring.agent.trustreport import TRUSTED_CAS, report_trust, trusted_cas
+from mooring.agent.daemon import TRUSTED_CAS, report_trust, trusted_cas
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.errors import NotFoundError

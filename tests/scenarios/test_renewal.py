@@ -15,9 +15,9 @@ import pytest
 
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.pairfiles import KEPT_FILES, Pair
+from mooring.agent.daemon import TRUSTED_CAS
 from mooring.agent.join import join
 from mooring.agent.state import NodeState
-from mooring.agent.trustreport import TRUSTED_CAS
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.files import TEMPORARY

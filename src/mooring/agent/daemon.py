@@ -1,22 +1,8 @@
-"""Agent process: joins unless this machine is a member, then keeps the membership fresh until it is stopped.
+"""Report of the CAs that this machine trusts, in an annotation of its Node.
 
-Rules kept here:
-* SIGTERM and SIGINT end it cleanly, even during a join, which the next run continues.
-* With a certificate on disk no token is needed.
-* The tasks of a member run beside each other (`_tasks`). An error that one of them raises ends the process, except these two:
-  a membership that ended, and a certificate that expired.
-* Files that were removed end the process: the machine has left (`mooring.agent.member`).
-* After the end of a membership the agent sends nothing but a question every minute whether its certificate is accepted again. It
-  keeps its files and continues when `mooring join` has placed another certificate.
-* A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a join with the token at hand failed.
-* A machine whose request was denied or deleted logs the reason once, and sends the next request after an hour. One whose token is
-  used up ends: only another token helps.
-* The service manager that started the process hears of each membership and its end, and gets signs of life from the event loop.
-* The load balancer, where there is one, listens before the join, so that a kubelet that is there reaches a server as soon as one
-  answers. The agent's own requests go to the servers directly.
-* The names of a serving certificate follow the addresses of the Node (docs/protocol/kubelet-certificates.md), which is read every
-  minute, no matter which program maintains it. Without an IP address no certificate is requested. A Node that cannot be read
-  leaves the names as they are.
+Rules kept here: the annotation names the public key of every CA in kubelet.conf, sorted, so that a rollover of the CA knows which
+machines are still behind. It is written only when it differs, on a Node of another program too. A Node that does not exist is not
+made.
 """
 
 from __future__ import annotations
@@ -24,35 +10,73 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from mooring.agent.acceptance import check_issued, check_membership
-from mooring.agent.certificates.certificaterequest import RequestEndedError
+from mooring.agent.certificates.certificaterequest import CertificateTemplate, RequestEndedError, serving_template
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal
-from mooring.agent.certificates.template import CertificateTemplate, serving_template
 from mooring.agent.clusterfiles import follow, refresh
-from mooring.agent.comeback import Attempts
 from mooring.agent.hooks import Hooks
 from mooring.agent.join import Joined, JoinOptions, join, record_choices
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.member import check_expired, check_files, heartbeat, watch_files
-from mooring.agent.recovery import not_a_member, read_member, rejoin
+from mooring.agent.recovery import Attempts, not_a_member, read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
 from mooring.agent.settings import AgentSettings
 from mooring.agent.steps import JoinError, Report, described
-from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import MooringError, NotFoundError, UnauthorizedError
 from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.bootstraptoken.restrictions import TOKEN_USED_UP
+from mooring.trust.discovery.pins import pins_of
 from mooring.trust.httpsurl import url_of
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
 from mooring.trust.kubeconfig.model import Cluster, address_of
+
+TRUSTED_CAS = "mooring.dev/trusted-cas"
+"""Annotation: `sha256:<hex of the public key>` of each CA, separated by commas."""
+
+
+def trusted_cas(clusters: Sequence[Cluster]) -> str:
+    """Return the value of the annotation. Empty where the system's roots verify the server."""
+    return ",".join(sorted({str(pin) for one in clusters if one.ca_pem for pin in pins_of(one.ca_pem)}))
+
+
+async def report_trust(client: ClusterClient, node_name: str, clusters: Sequence[Cluster]) -> None:
+    """Write the annotation if it differs. Raises ApiError, PeerError."""
+    value = trusted_cas(clusters)
+    try:
+        node = await client.get("nodes", node_name)
+    except NotFoundError:
+        return
+    if (node["metadata"].get("annotations") or {}).get(TRUSTED_CAS) != value:
+        await client.patch("nodes", node_name, {"metadata": {"annotations": {TRUSTED_CAS: value}}})
+
+
+# Agent process: joins unless this machine is a member, then keeps the membership fresh until it is stopped.
+#
+# Rules kept here:
+# * SIGTERM and SIGINT end it cleanly, even during a join, which the next run continues.
+# * With a certificate on disk no token is needed.
+# * The tasks of a member run beside each other (`_tasks`). An error that one of them raises ends the process, except these two:
+#   a membership that ended, and a certificate that expired.
+# * Files that were removed end the process: the machine has left (`mooring.agent.member`).
+# * After the end of a membership the agent sends nothing but a question every minute whether its certificate is accepted again.
+#   It keeps its files and continues when `mooring join` has placed another certificate.
+# * A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a join with the token at hand failed.
+# * A machine whose request was denied or deleted logs the reason once, and sends the next request after an hour. One whose token
+#   is used up ends: only another token helps.
+# * The service manager that started the process hears of each membership and its end, and gets signs of life from the event loop.
+# * The load balancer, where there is one, listens before the join, so that a kubelet that is there reaches a server as soon as
+#   one answers. The agent's own requests go to the servers directly.
+# * The names of a serving certificate follow the addresses of the Node (docs/protocol/kubelet-certificates.md), which is read
+#   every minute, no matter which program maintains it. Without an IP address no certificate is requested. A Node that cannot be
+#   read leaves the names as they are.
 
 log = logging.getLogger("mooring.agent")
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.record import RecordFile
+from mooring.agent.disk import RecordFile
 from mooring.agent.steps import with_deadline
 from mooring.clock import Clock
 from mooring.errors import MooringError

@@ -41,12 +41,11 @@ from mooring.agent import clusterfiles, node, registration, steps
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.clockskew import describe_skew, server_date
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.member import Member, NodeOptions, internal_addresses, register, retry_reported
 from mooring.agent.oneshot import OneShotRequest
 from mooring.agent.state import NodeState
-from mooring.agent.steps import JoinError, Report, Steps, retry
+from mooring.agent.steps import JoinError, Report, Steps, describe_skew, retry, server_date
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import MAX_READ, read_limited

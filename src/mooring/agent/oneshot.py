@@ -19,8 +19,7 @@ from mooring.agent import steps
 from mooring.agent.certificates import certificaterequest
 from mooring.agent.certificates.certificaterequest import NodeRequest
 from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.clockskew import creation_time, describe_skew
-from mooring.agent.steps import Steps, retry
+from mooring.agent.steps import Steps, creation_time, describe_skew, retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, rfc3339

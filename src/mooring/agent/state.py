@@ -6,7 +6,7 @@
     var/lib/kubelet/pki/kubelet-client.key.tmp         the key of a pending request
     var/lib/kubelet/pki/kubelet-client-*.pem           the client certificate (`mooring.agent.certificates.pairfiles`)
     var/lib/kubelet/pki/kubelet-server-*.pem           the serving certificate, likewise
-    var/lib/mooring/agent.json                         what the agent has to remember (`mooring.agent.record`)
+    var/lib/mooring/agent.json                         what the agent has to remember (`mooring.agent.disk`)
 
 Rules kept here (docs/protocol/discovery-and-join.md#files-and-waits, docs/protocol/kubelet-certificates.md):
 * Every file but ca.crt has mode 0600. Each is written whole or not at all, and is durable before the next step depends on it.
@@ -30,8 +30,8 @@ from pathlib import Path
 
 from mooring.agent import disk
 from mooring.agent.certificates.pairfiles import CLIENT, SERVING, PairFiles
+from mooring.agent.disk import RecordFile
 from mooring.agent.loadbalancer.proxy import LoadBalancer
-from mooring.agent.record import RecordFile
 from mooring.apimachinery.schema import Obj
 from mooring.client import kubeconfigfiles
 from mooring.client.files import check_writable, exposure, read_limited

@@ -1,19 +1,24 @@
-"""Steps of a join: their names, progress messages and errors, and the retries of their requests.
+"""Difference between this machine's clock and that of the server.
 
-Rules kept here: names are part of the interface, because scripts read them. A message never holds a secret.
+Rules kept here:
+* The server's time is the Date header of its response (RFC 9110), or the creation time of an object that it has just created.
+* A message names the seconds and the side, so that a person knows which clock to set.
+* Signers set the begin of a certificate 5 minutes back. A machine whose clock is further behind cannot use its certificate yet.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import is_mooring_server
-from mooring.clock import Clock, doubling
+from mooring.clock import Clock, doubling, parse_rfc3339
 from mooring.errors import (
     ForbiddenError,
     InternalServerError,
@@ -23,8 +28,54 @@ from mooring.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
+from mooring.pki.x509.certificate import Certificate
 from mooring.trust.answertext import explained_by, without_audit_id
 from mooring.trust.discovery.errors import EndpointDownError, EndpointTimeoutError, FetchError, NotKubernetesError
+
+SKEW_LIMIT = timedelta(seconds=60)
+"""Difference that is reported. A tenth of the shortest lifetime of a certificate, 10 minutes; requests take less."""
+
+
+def server_date(headers: Mapping[str, str]) -> datetime | None:
+    """Return the time in the Date header of a response; None without one that can be read. Header names are in lower case."""
+    try:
+        return parsedate_to_datetime(headers.get("date", "")).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def creation_time(obj: Mapping[str, object]) -> datetime | None:
+    """Return the creation time in the metadata of an object; None when there is none."""
+    metadata = obj.get("metadata")
+    text = metadata.get("creationTimestamp") if isinstance(metadata, dict) else None
+    try:
+        return parse_rfc3339(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def describe_skew(server: datetime | None, here: datetime) -> str:
+    """Return the difference as a clause when it is above SKEW_LIMIT, else ""."""
+    if server is None or abs(here - server) <= SKEW_LIMIT:
+        return ""
+    seconds = round(abs(here - server).total_seconds())
+    side = "behind" if here < server else "ahead of"
+    return f"this machine's clock is {seconds} s {side} the server's"
+
+
+def describe_validity(certificate: Certificate, here: datetime) -> str:
+    """Return by how much this machine's clock is outside the validity of a certificate that was just issued, else ""."""
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if here < begin:
+        return f"this machine's clock is at least {round((begin - here).total_seconds())} s behind the server's"
+    if here >= end:
+        return f"this machine's clock is at least {round((here - end).total_seconds())} s ahead of the server's"
+    return ""
+
+
+# Steps of a join: their names, progress messages and errors, and the retries of their requests.
+#
+# Rules kept here: names are part of the interface, because scripts read them. A message never holds a secret.
 
 EXISTING = "existing"
 DISCOVERY = "discovery"

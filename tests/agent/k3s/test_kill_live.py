@@ -19,8 +19,7 @@ import pytest
 from mooring.agent import registration
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.k3s import membership
-from mooring.agent.k3s.files import AgentFiles, KeyPairFiles
-from mooring.agent.k3s.giventoken import GivenToken
+from mooring.agent.k3s.files import AgentFiles, GivenToken, KeyPairFiles
 from mooring.agent.k3s.membership import AgentPlan, join
 from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.client.files import TEMPORARY

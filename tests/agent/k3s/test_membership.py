@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mooring.agent import leave, registration
-from mooring.agent.k3s.giventoken import GivenToken
+from mooring.agent.k3s.files import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, join
 from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.steps import JoinError, Progress

@@ -22,7 +22,7 @@ import pytest
 
 from mooring.agent import leave, node, registration
 from mooring.agent.k3s import process
-from mooring.agent.k3s.giventoken import GivenToken
+from mooring.agent.k3s.files import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember
 from mooring.agent.k3s.process import SupervisedAgent, SupervisorRenewal
 from mooring.agent.k3s.settings import K3sJoinSettings

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from mooring.agent.loadbalancer import proxy
-from mooring.agent.loadbalancer.connection import READ_BUFFER, WRITE_BUFFER, Dialogue
 from mooring.agent.loadbalancer.proxy import (
     CHECK_SECONDS,
     DIAL_SECONDS,
@@ -23,6 +22,7 @@ from mooring.agent.loadbalancer.proxy import (
     SILENT_SECONDS,
     LoadBalancer,
 )
+from mooring.agent.loadbalancer.tunnel import READ_BUFFER, WRITE_BUFFER, Dialogue
 from mooring.errors import ConfigError
 from tests.support.manualclock import ManualClock, settle
 

@@ -32,11 +32,10 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from mooring.agent.certificates import certificaterequest
+from mooring.agent.certificates.certificaterequest import CertificateTemplate
 from mooring.agent.certificates.pairfiles import Pair, PairFiles
-from mooring.agent.certificates.template import CertificateTemplate
-from mooring.agent.clockskew import creation_time, describe_skew
 from mooring.agent.registration import MembershipEndedError
-from mooring.agent.steps import described, reason_of, with_deadline
+from mooring.agent.steps import creation_time, describe_skew, described, reason_of, with_deadline
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, doubling, rfc3339
 from mooring.errors import MooringError

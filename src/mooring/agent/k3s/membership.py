@@ -2,7 +2,7 @@
 
 Steps (docs/protocol/k3s.md#join-of-an-agent; the names are those of `mooring.agent.steps`):
 1. existing: a client certificate of this node on disk makes a member, for which no token is needed. One that has expired obtains
-   another, where there is no token or it was refused, and the server is Mooring (`mooring.agent.comeback`).
+   another, where there is no token or it was refused, and the server is Mooring (`mooring.agent.recovery`).
 2. discovery: establish trust in the CA of the cluster, unless this machine keeps it; read the configuration. The server accepts the
    certificate or the token here. A member whose certificate is refused, or whose Node was deleted, joins again with the token and
    new keys.
@@ -29,11 +29,10 @@ from mooring.agent import clusterfiles, node, steps
 from mooring.agent.acceptance import check_membership
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.certificates.renewal import random_draw
-from mooring.agent.comeback import recover
-from mooring.agent.k3s.files import AgentFiles
-from mooring.agent.k3s.giventoken import GivenToken
+from mooring.agent.k3s.files import AgentFiles, GivenToken
 from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.member import Member, NodeOptions, internal_addresses, register
+from mooring.agent.recovery import recover
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import JoinError, Report, Steps
 from mooring.client.http.requests import drive, fetch

@@ -9,7 +9,7 @@ Rules kept here:
   used, and is authenticated by the certificate of the node. The pair in use stays until the next one is whole. After 401 the API
   server is asked whether the membership has ended. (k3s renews at a restart only.)
 * Node and serving certificate follow the address of the machine, unless it was given. (k3s reads it at a restart only.)
-* A certificate that expired obtains another, as for any member (`mooring.agent.comeback`).
+* A certificate that expired obtains another, as for any member (`mooring.agent.recovery`).
 * After the end of a membership the machine sends nothing more. With a token file it waits until the file holds a token, and joins
   again; otherwise the process ends with an error.
 """
@@ -26,15 +26,14 @@ from mooring.agent import clusterfiles
 from mooring.agent.acceptance import check_issued, check_membership
 from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.certificates.renewal import ClientCertificateExpiredError, Renewal, random_draw
-from mooring.agent.comeback import REFUSED_SECONDS, Attempts
-from mooring.agent.daemon import NO_MEMBER, run_all, until_stopped
+from mooring.agent.daemon import NO_MEMBER, report_trust, run_all, until_stopped
 from mooring.agent.hooks import Hooks
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, TokenNeededError, converse, join, obtain
 from mooring.agent.loadbalancer.proxy import LoadBalancer
 from mooring.agent.member import check_expired, check_files, heartbeat, watch_files
+from mooring.agent.recovery import REFUSED_SECONDS, Attempts
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import EXISTING, JoinError, Report, described, reason_of
-from mooring.agent.trustreport import report_trust
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.connection import k3s_proxies
 from mooring.client.http.requests import drive_fetching, ignore

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from mooring.agent.loadbalancer import tunnel
-from mooring.agent.loadbalancer.connection import Connection, Dialogue, Probe, Side
+from mooring.agent.loadbalancer.tunnel import Connection, Dialogue, Probe, Side
 from mooring.agent.steps import with_deadline
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.client.http.connection import Proxies, no_proxies

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import click
 
-from mooring.agent.k3s.files import ID_SUFFIX
-from mooring.agent.k3s.giventoken import DESCRIPTORS, MAX_TOKEN_FILE, GivenToken
+from mooring.agent.k3s.files import DESCRIPTORS, ID_SUFFIX, MAX_TOKEN_FILE, GivenToken
 from mooring.agent.k3s.membership import AgentPlan
 from mooring.agent.k3s.settings import DEFAULT_ENVIRONMENT_FILE, K3sJoinSettings
 from mooring.agent.state import NodeState
