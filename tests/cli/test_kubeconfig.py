@@ -14,7 +14,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import kubeconfig
 from mooring.cli.server.firsttoken import FirstTokenFlags
 from mooring.errors import ConflictError, PeerError
-from mooring.plane.publishing import firsttoken
+from mooring.plane.publishing import firstboot
 from mooring.trust.bootstraptoken.token import TokenError, parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 
@@ -129,16 +129,16 @@ class Registry:
 @pytest.mark.parametrize("conflicts", [0, 3])
 def test_cluster_info_is_signed_whoever_else_writes(conflicts: int) -> None:
     registry = Registry(conflicts)
-    asyncio.run(firsttoken.sign_cluster_info(registry, QuickClock()))  # type: ignore[arg-type] # the three calls it uses
+    asyncio.run(firstboot.sign_cluster_info(registry, QuickClock()))  # type: ignore[arg-type] # the three calls it uses
     assert "jws-kubeconfig-first1" in registry.config_map["data"]
-    asyncio.run(firsttoken.sign_cluster_info(registry, QuickClock()))  # type: ignore[arg-type] # the three calls it uses
+    asyncio.run(firstboot.sign_cluster_info(registry, QuickClock()))  # type: ignore[arg-type] # the three calls it uses
     assert registry.writes == conflicts + 1
 
 
 def test_signing_is_left_to_the_signer_that_is_always_faster() -> None:
     registry = Registry(1000)
-    asyncio.run(firsttoken.sign_cluster_info(registry, QuickClock()))  # type: ignore[arg-type] # the three calls it uses
-    assert registry.writes == firsttoken.MAX_ATTEMPTS
+    asyncio.run(firstboot.sign_cluster_info(registry, QuickClock()))  # type: ignore[arg-type] # the three calls it uses
+    assert registry.writes == firstboot.MAX_ATTEMPTS
 
 
 def flags(text: str | None, hours: int = 24) -> FirstTokenFlags:

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.plane.files.directorylock import DRAIN_SECONDS, FILE, LOOK_SECONDS, only_server
+from mooring.plane.files.datadirectory import DRAIN_SECONDS, FILE, LOOK_SECONDS, only_server
 from mooring.plane.keys.keystore import exclusive
 
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from mooring.plane.files.directorylock import only_server
+from mooring.plane.files.datadirectory import only_server
 with only_server(Path(sys.argv[1])):
     worker = os.fork() if sys.argv[2] == "workers" else 0
     if sys.argv[2] == "workers" and not worker:

@@ -11,7 +11,7 @@ import pytest
 from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY
 from mooring.errors import ConfigError
 from mooring.plane.files.reloading import Reloading
-from mooring.plane.signing.policy import FollowedPolicy
+from mooring.plane.signing.authorities import FollowedPolicy
 
 TEXT = "apiVersion: mooring.dev/v1alpha1\nkind: SigningPolicy\nsigners: [{name: a.b/NAME, rules: []}]\n"
 

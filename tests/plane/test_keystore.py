@@ -28,8 +28,8 @@ from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.names import organizations
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.endpoints import published
-from mooring.plane.files import lockfile
-from mooring.plane.files.directorylock import only_server
+from mooring.plane.files import datadirectory
+from mooring.plane.files.datadirectory import only_server
 from mooring.plane.keys import keystore
 from mooring.plane.keys.keystore import Prepared, prepare
 from mooring.secret import Secret
@@ -107,7 +107,7 @@ def test_a_directory_where_everybody_may_write_is_refused(tmp_path: Path) -> Non
 
 def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = tmp_path.stat().st_uid
-    monkeypatch.setattr(lockfile, "ROOT", -1)
+    monkeypatch.setattr(datadirectory, "ROOT", -1)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     for lock in (keystore.exclusive, only_server):
         with pytest.raises(ConfigError, match="belongs to another user"), lock(tmp_path):

@@ -21,7 +21,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.plane import serverprocess
-from mooring.plane.background.compaction import INTERVAL_SECONDS, compact_forever
+from mooring.plane.background.maintenance import INTERVAL_SECONDS, compact_forever
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.endpoints import published
 from mooring.plane.keys.keystore import KeyStore, prepare

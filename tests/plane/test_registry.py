@@ -15,7 +15,7 @@ from mooring.apimachinery.options import WriteOptions
 from mooring.errors import ConfigError, NotFoundError
 from mooring.identity import API_SERVER_USER
 from mooring.plane.configuration import server_config
-from mooring.plane.parts.registry import check_names, open_registry
+from mooring.plane.parts.foundation import check_names, open_registry
 from tests.support.encryption import IDENTITY, entry, file, local
 from tests.support.manualclock import ManualClock
 

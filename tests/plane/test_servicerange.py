@@ -9,7 +9,7 @@ from ipaddress import ip_network
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.plane.parts.servicerange import KEY, record_or_check
+from mooring.plane.parts.foundation import KEY, record_or_check
 from mooring.storage.memory import MemoryStorage
 from tests.support.manualclock import ManualClock
 from tests.support.registryroom import counting_entropy

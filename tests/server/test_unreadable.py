@@ -22,7 +22,7 @@ from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.requests import build_request
 from mooring.plane.configuration import server_config
-from mooring.plane.parts.registry import open_registry
+from mooring.plane.parts.foundation import open_registry
 from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.server.openwatches import PAUSE_SECONDS
 from mooring.server.transport.tlsconnection import TlsConnection

@@ -26,9 +26,7 @@ from mooring.plane.assemble import Assembly, assemble
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.keys.keystore import KeyStore
-from mooring.plane.parts.audit import build_audit
-from mooring.plane.parts.foundation import Foundation, Process
-from mooring.plane.parts.registry import build_registry
+from mooring.plane.parts.foundation import Foundation, Process, build_audit, build_registry
 from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.registry.store import Registry
 from mooring.server.hostshare.share import ALONE

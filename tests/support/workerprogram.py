@@ -18,8 +18,7 @@ from pathlib import Path
 
 from mooring.errors import ConfigError
 from mooring.plane.workers import line as words
-from mooring.plane.workers.heartbeat import Looks
-from mooring.plane.workers.line import Line
+from mooring.plane.workers.line import Line, Looks
 from mooring.plane.workers.parent import Body, Limits, WorkersParent
 
 LIMITS = Limits(start=1.0, drain=1.0, stable=60.0, first_pause=0.01, last_pause=0.04)

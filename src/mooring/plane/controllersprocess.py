@@ -36,8 +36,7 @@ from mooring.errors import ConfigError, ForbiddenError, MooringError
 from mooring.listensockets import ListenError
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.process.processidentity import is_gone, process_identity
-from mooring.plane.signing.authorities import SignerAuthorities
-from mooring.plane.signing.policy import FollowedPolicy
+from mooring.plane.signing.authorities import FollowedPolicy, SignerAuthorities
 from mooring.reconcile.healthserver import Checks, HealthServer
 from mooring.reconcile.leaderelection import Election, LeaderElector
 from mooring.reconcile.remote import RemoteApi

@@ -21,16 +21,15 @@ from mooring.errors import ConfigError
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.files.exposed import refuse_exposed
+from mooring.plane.files.datadirectory import refuse_exposed
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.cafiles import read_ca
 from mooring.plane.keys.keystore import KeyStore, prepare
-from mooring.plane.parts.authentication import Authentication
-from mooring.plane.parts.registry import check_names
+from mooring.plane.parts.foundation import check_names
+from mooring.plane.parts.trust import Authentication
 from mooring.plane.serving.pair import ServingPair
 from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
-from mooring.plane.signing.authorities import SignerAuthorities
-from mooring.plane.signing.policy import FollowedPolicy
+from mooring.plane.signing.authorities import FollowedPolicy, SignerAuthorities
 from mooring.server.audit.auditevent import read_policy
 from mooring.settings.serving import AuditSettings, ServingSettings
 from mooring.settings.signing import SigningSettings

@@ -22,7 +22,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
-from mooring.plane.files.exposed import warn_if_exposed
+from mooring.plane.files.datadirectory import warn_if_exposed
 from mooring.plane.files.reloading import Reloading
 from mooring.settings.storage import EncryptionSettings
 from mooring.storage.contract import Storage

@@ -16,7 +16,7 @@ from mooring.client.files import write_atomic
 from mooring.errors import ConfigError, StorageError
 from mooring.plane.keys.keystore import make_shared_keys
 from mooring.plane.sharedkeys import files, tokenfile
-from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
+from mooring.plane.sharedkeys.tokenfile import JoinTokenFiles
 from mooring.secret import Secret
 from mooring.storage.formatlevel import AGENT_TOKENS_LEVEL
 from mooring.storage.keyspace import FORMAT_LEVEL

@@ -15,8 +15,8 @@ import pytest
 from mooring.errors import ConfigError
 from mooring.pki.pem import RootCa
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.sharedkeys.jointokens import LOOK_SECONDS, JoinTokenFiles
 from mooring.plane.sharedkeys.start import prepare_keys
+from mooring.plane.sharedkeys.tokenfile import LOOK_SECONDS, JoinTokenFiles
 from mooring.trust.k3s.token import K3sToken, parse_token
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.servertoken import parse_token as parse_server_token

@@ -26,7 +26,7 @@ from mooring.errors import ConfigError, StorageError
 from mooring.identity import API_SERVER_USER, MASTERS, UserInfo
 from mooring.pki.keys import private_key_pem
 from mooring.plane.configuration import server_config
-from mooring.plane.parts.registry import RegistryParts, open_registry
+from mooring.plane.parts.foundation import RegistryParts, open_registry
 from mooring.plane.storemark.markfile import FILE_NAME, LOCK_NAME, MarkFile, read_mark
 from mooring.plane.storemark.olderstore import JUMP, TRIES, continue_beyond
 from mooring.plane.storemark.storemark import StoreMark

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mooring.clock import SystemClock
-from mooring.plane.parts.registry import RegistryParts
+from mooring.plane.parts.foundation import RegistryParts
 from mooring.plane.storemark.markfile import FILE_NAME
 from mooring.plane.storemark.storemark import StoreMark
 from mooring.storage.contract import Storage, StoredChange

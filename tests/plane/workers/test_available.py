@@ -1,4 +1,4 @@
-"""Number of workers and of CPUs (`mooring.plane.workers.available`)."""
+"""Number of workers and of CPUs (`mooring.plane.workers.serve`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mooring.plane.configuration import server_config
-from mooring.plane.workers.available import available_cpus, worker_count
+from mooring.plane.workers.serve import available_cpus, worker_count
 from mooring.settings.serving import MAX_WORKERS
 
 
@@ -50,7 +50,7 @@ def test_without_cgroup_v2_the_affinity_mask_counts(
 def test_auto_is_a_worker_for_each_cpu_and_one_for_a_store_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for cpus, workers in ((5, 5), (500, MAX_WORKERS)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid, cpus=cpus: range(cpus))
-        monkeypatch.setattr("mooring.plane.workers.available._quota", lambda *paths: float("inf"))
+        monkeypatch.setattr("mooring.plane.workers.serve._quota", lambda *paths: float("inf"))
         assert worker_count(server_config(data_dir="d", workers="auto")) == workers
     assert worker_count(server_config(storage="memory:", workers="auto")) == 1
     assert worker_count(server_config(data_dir="d", workers="3")) == 3

@@ -1,4 +1,4 @@
-"""Heartbeats of the workers (`mooring.plane.workers.heartbeat`): what counts as hanging, and what the parent reads."""
+"""Heartbeats of the workers (`mooring.plane.workers.line`): what counts as hanging, and what the parent reads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from mooring.plane.process.seat import Seats
-from mooring.plane.workers.heartbeat import BEAT_SECONDS, HUNG_LOOKS, LOOK_SECONDS, Looks, beat
+from mooring.plane.process.lifecycle import Seats
+from mooring.plane.workers.line import BEAT_SECONDS, HUNG_LOOKS, LOOK_SECONDS, Looks, beat
 from mooring.server.hostshare.share import Counted
 
 HOUR = 3600.0

@@ -33,12 +33,11 @@ from mooring.errors import ConfigError
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.plane.configuration import ServerConfig, declared_settings
-from mooring.plane.files.directorylock import only_server
+from mooring.plane.files.datadirectory import only_server
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.keystore import KeyStore
-from mooring.plane.parts.registry import check_names, open_registry
-from mooring.plane.publishing.firstboot import FirstBoot
-from mooring.plane.publishing.firsttoken import create_first_token
+from mooring.plane.parts.foundation import check_names, open_registry
+from mooring.plane.publishing.firstboot import FirstBoot, create_first_token
 from mooring.plane.sharedkeys.joining import joined_configuration
 from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.plane.signing.authorities import SignerAuthorities

@@ -30,9 +30,9 @@ from mooring.cli.server.firsttoken import (
 from mooring.clock import SystemClock
 from mooring.plane.assemble import Assembly
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.parts.registry import check_names
+from mooring.plane.parts.foundation import check_names
 from mooring.plane.process.lifecycle import RunningServer
-from mooring.plane.publishing.firsttoken import create_first_token
+from mooring.plane.publishing.firstboot import create_first_token
 from mooring.plane.serverprocess import serve
 from mooring.plane.sharedkeys.joining import joined_configuration
 from mooring.server.audit.auditevent import read_policy

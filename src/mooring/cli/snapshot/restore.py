@@ -18,7 +18,7 @@ from mooring.cli.printing.progressbar import progress_bar
 from mooring.cli.snapshot.verify import verified
 from mooring.cli.valuecompletion import complete_snapshot
 from mooring.clock import Clock, SystemClock
-from mooring.plane.files.directorylock import only_server
+from mooring.plane.files.datadirectory import only_server
 from mooring.plane.snapshots.file import entries
 from mooring.settings.storage import StorageSettings
 from mooring.storage import table

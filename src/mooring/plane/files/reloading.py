@@ -27,7 +27,7 @@ from mooring.client.files import MAX_READ, read_limited
 from mooring.clock import Clock
 from mooring.errors import MooringError
 from mooring.observed import Observed
-from mooring.plane.files.exposed import warn_if_exposed
+from mooring.plane.files.datadirectory import warn_if_exposed
 
 log = logging.getLogger("mooring.reload")
 

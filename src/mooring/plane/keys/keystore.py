@@ -49,8 +49,7 @@ from mooring.pki.x509.names import AlternativeNames, alternative_names
 from mooring.pki.x509.publickeys import load_public_keys
 from mooring.plane import endpoints
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.files.exposed import refuse_exposed, warn_if_exposed
-from mooring.plane.files.lockfile import no_lock, open_lock, refuse_other_writers
+from mooring.plane.files.datadirectory import no_lock, open_lock, refuse_exposed, refuse_other_writers, warn_if_exposed
 from mooring.plane.keys.cafiles import load, read_ca
 from mooring.plane.serving.pair import Pair, read_pair
 from mooring.plane.serving.trust import serving_cas

@@ -11,10 +11,9 @@ from mooring.authn.requestheader import Stripping
 from mooring.authn.requestheadersettings import RequestHeaderSettings
 from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.plane.parts.controllers import Controllers
-from mooring.plane.parts.expiring import kubeconfigs
 from mooring.plane.parts.foundation import Foundation
 from mooring.plane.parts.monitoring import health_checks
-from mooring.plane.parts.status import ServerStatus
+from mooring.plane.parts.status import ServerStatus, kubeconfigs
 from mooring.plane.parts.supervisor import build_supervisor
 from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.parts.upkeep import Upkeep

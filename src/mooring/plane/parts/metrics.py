@@ -6,9 +6,9 @@ import resource
 from pathlib import Path
 
 from mooring.api.mooring import ends
-from mooring.plane.parts.authentication import Authentication
 from mooring.plane.parts.foundation import Foundation
 from mooring.plane.parts.http import Http
+from mooring.plane.parts.trust import Authentication
 from mooring.reconcile.leaderelection import LeaderElector
 
 

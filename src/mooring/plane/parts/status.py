@@ -1,25 +1,164 @@
-"""Report of one server about itself: its certificates, its store, its snapshots and its workers."""
+"""Sources of certificates that end some day, for `ExpiryWatch`: its own certificates and CAs, and those of the operator's files."""
 
 from __future__ import annotations
 
 import platform
+import re
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from mooring import __version__, build
 from mooring.apimachinery.schema import Obj
+from mooring.authn.requestheadersettings import RequestHeaderSettings
+from mooring.authn.x509 import ClientCertificateSettings
+from mooring.client.files import read_limited
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
+from mooring.pki.x509.bundles import certificates, certificates_among
+from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.clusterca import ClusterCa
+from mooring.pki.x509.crl import Crl
 from mooring.plane.background.expirywatch import Ending, ExpirySource
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.parts.registry import RegistryParts
+from mooring.plane.parts.foundation import RegistryParts
+from mooring.plane.parts.trust import Authentication
+from mooring.plane.serving.pair import ServingPair
+from mooring.plane.signing.authorities import SignerAuthorities
 from mooring.plane.snapshots.directory import newest
 from mooring.plane.snapshots.schedule import ScheduledSnapshots
 from mooring.server.audit.logfile import AuditLog
-from mooring.settings.serving import WorkersSettings
+from mooring.settings.serving import ServingSettings, WorkersSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
+from mooring.trust.kubeconfig.text import parse_kubeconfig
+
+KUBECONFIGS = ("admin.conf", "super-admin.conf")
+_OWN = "this server renews it, and failed to: its log says why"
+
+
+def expiring(
+    config: ServerConfig,
+    ca: ClusterCa,
+    serving: ServingPair,
+    authentication: Authentication,
+    signing: SignerAuthorities,
+) -> dict[str, ExpirySource]:
+    """Return the sources of a server, by their names."""
+    of_files = bool(config[ServingSettings].tls_cert_file)
+    found = {
+        "serving-certificate": ExpirySource(
+            "the serving certificate of tls-cert-file" if of_files else "the serving certificate",
+            "write its successor and the key to the same files; a running server takes them" if of_files else _OWN,
+            lambda: serving.chain,
+            is_renewed=not of_files,
+            file=config[ServingSettings].tls_cert_file or f"{config.data_dir}/pki/apiserver.crt",
+        ),
+        "ca": ExpirySource(
+            "the CA of the cluster",
+            "replace it with mooring ca rollover start",
+            lambda: (ca.authority.certificate,),
+            is_ca=True,
+            file=f"{config.data_dir}/pki/ca.crt",
+        ),
+        "client-ca": ExpirySource(
+            "the last CA that verifies clients",
+            "write its successor to client-ca-file, or replace the CA of the cluster with mooring ca rollover start",
+            lambda: authentication.client_cas.clients,
+            is_ca=True,
+            last_counts=True,
+            file=config[ClientCertificateSettings].client_ca_file,
+        ),
+    }
+    if file := config[RequestHeaderSettings].requestheader_client_ca_file:
+        found["requestheader-client-ca"] = ExpirySource(
+            "the last CA that verifies authenticating proxies",
+            "write its successor to requestheader-client-ca-file; a running server takes it",
+            lambda: authentication.client_cas.proxies,
+            is_ca=True,
+            last_counts=True,
+            file=file,
+        )
+    if config[ClientCertificateSettings].client_crl_file:
+        found["client-crl"] = ExpirySource(
+            "a CRL of client-crl-file",
+            "write the one that its CA has published since to the same file; a running server takes it",
+            lambda: tuple(map(_CrlEnd, authentication.client_cas.crls.crls.values())),
+        )
+    if signing.certificates:
+        found["signer-ca"] = ExpirySource(
+            "a CA of a signer",
+            "replace the files of the setting cluster-signing that names it; a running server takes them",
+            lambda: signing.certificates,
+            is_ca=True,
+        )
+    if file := config[StorageSettings].etcd_certfile:
+        found["etcd-client-certificate"] = ExpirySource(
+            "the client certificate of etcd-certfile",
+            "write its successor and the key to the same files, and start this server again",
+            lambda: _read(file),
+            file=file,
+        )
+    return found
+
+
+def kubeconfigs(config: ServerConfig) -> dict[str, ExpirySource]:
+    """Return the administrators' kubeconfigs of the data directory, which the server renews, by their names."""
+    return {
+        name: ExpirySource(
+            f"the client certificate of {name}",
+            _OWN,
+            partial(_of_kubeconfig, Path(config.data_dir) / name),
+            is_renewed=True,
+            file=f"{config.data_dir}/{name}",
+            may_be_missing=True,
+        )
+        for name in KUBECONFIGS
+    }
+
+
+def server_label(config: ServerConfig) -> str:
+    """Return what tells this server from others in the name of an Event: a DNS label of its address or host name."""
+    return (
+        re.sub(r"[^a-z0-9]+", "-", (config.advertise_address or socket.gethostname()).lower()).strip("-")[:60]
+        or "server"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _CrlEnd:
+    """A CRL as something that ends."""
+
+    crl: Crl
+
+    @property
+    def not_valid_before_utc(self) -> datetime:
+        return self.crl.this_update
+
+    @property
+    def not_valid_after_utc(self) -> datetime:
+        return self.crl.next_update
+
+    @property
+    def serial_number(self) -> int:
+        return int(self.crl.this_update.timestamp())
+
+
+def _of_kubeconfig(path: Path) -> Sequence[Certificate]:
+    """Return the client certificates in a kubeconfig. Raises MooringError."""
+    users = parse_kubeconfig(read_limited(path)).users
+    return [one for user in users if user.certificate_pem for one in certificates(user.certificate_pem)[:1]]
+
+
+def _read(file: str) -> Sequence[Certificate]:
+    """Return the certificates of a file. Raises MooringError."""
+    return certificates_among(read_limited(Path(file)))
+
+
+# Report of one server about itself: its certificates, its store, its snapshots and its workers.
 
 _SQLITE = "sqlite:"
 _SQLITE_FILES = ("", "-wal")

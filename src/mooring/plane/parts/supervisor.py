@@ -12,12 +12,11 @@ from mooring.controllers.certificates.issuance import IssuanceCheck
 from mooring.controllers.table import ControllerSettings, checks_before_password
 from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.certificate import Certificate
-from mooring.plane.agentconfig import agent_config
 from mooring.plane.parts.foundation import Foundation
 from mooring.plane.parts.trust import ServedTrust
-from mooring.plane.sharedkeys.jointokens import JoinTokenFiles
-from mooring.plane.sharedkeys.served import server_keys
+from mooring.plane.sharedkeys.joining import agent_config, server_keys
 from mooring.plane.sharedkeys.share import SharedKeys
+from mooring.plane.sharedkeys.tokenfile import JoinTokenFiles
 from mooring.server.endpoints.supervisor.certificates import NodeCertificates
 from mooring.server.endpoints.supervisor.nodepasswords import NodePasswords
 from mooring.server.endpoints.supervisor.servers import Tunnels, api_server_addresses

@@ -1,18 +1,123 @@
-"""Builds what one server process trusts and shows: the CAs that sign, the authenticators, and the serving certificate."""
+"""Builds the authenticators of one server from its settings, key material and files.
+
+Rules kept here: a mistake in a setting or a file stops the start, with the name of the file. Later changes of the files are
+followed. The rows of `mooring.authn.table` do the rest.
+"""
 
 from __future__ import annotations
 
-from mooring.pki.x509.clientissuers import ClientIssuers
+from collections.abc import Callable
+
+from mooring.authn import table
+from mooring.authn.credentials import NOTHING, Authenticator
+from mooring.authn.host import Host, Target
+from mooring.authn.lastuses import LastUses
+from mooring.authn.serviceaccountsettings import ServiceAccountSettings
+from mooring.clock import Clock
+from mooring.pki.x509.clientissuers import ClientIssuers, IssuingCas
+from mooring.plane.configuration import ServerConfig
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.keys.carenewal import CaRenewal
-from mooring.plane.parts.authentication import Authentication
+from mooring.plane.keys.keystore import KeyStore
 from mooring.plane.parts.foundation import Foundation
-from mooring.plane.serving.context import ServingContext
-from mooring.plane.serving.pair import ServingPair
-from mooring.plane.signing.authorities import SignerAuthorities
-from mooring.plane.signing.policy import FollowedPolicy
+from mooring.plane.serving.pair import ServingContext, ServingPair
+from mooring.plane.signing.authorities import FollowedPolicy, SignerAuthorities
+from mooring.server.authentication.clientcas import FollowedClientCas
+from mooring.server.authentication.kubeconfigtarget import TargetConnector
+from mooring.server.authentication.oidc import FollowedConfiguration
+from mooring.server.authentication.providers import FollowedTokenKeys
+from mooring.server.authentication.secondstage import SecondStage
 from mooring.settings.serving import ServingSettings
 from mooring.settings.signing import SigningSettings
+
+
+class Authentication:
+    """The authenticators of one server. Call `start` in the event loop, and `close` at the end."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        key_store: KeyStore,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        *,
+        reloading: Reloading,
+        issuers: IssuingCas,
+        client_cas_changed: Callable[[], None],
+        credentials_changed: Callable[[], None],
+        count_review: Callable[[str], None],
+        workers: int = 1,
+    ) -> None:
+        """`issuers` are the CAs of clients, unless client-ca-file names others. `count_review` counts answers of the token webhook,
+        `workers` is the number of processes of the host that share limits.
+
+        Raises ConfigError for a setting or a file that cannot be used.
+        """
+        self.reloading = reloading
+        self.last_uses = LastUses()
+        self.tokens = FollowedTokenKeys(
+            key_store.token_key,
+            key_store.token_keys,
+            issuer=config[ServiceAccountSettings].issuer,
+            signing_file=key_store.token_signing_file,
+            verifying_files=key_store.token_key_files,
+            files=self.reloading,
+        )
+        self.client_cas = FollowedClientCas(config, issuers, self.reloading)
+        targets: dict[str, Target] = {}
+        self.client_cas.subscribe(client_cas_changed)
+        self.second_stage = SecondStage(clock, entropy, targets, workers)
+        self.host = Host(
+            clock=clock,
+            entropy=entropy,
+            files=self.reloading,
+            connect=TargetConnector(clock, self.reloading.read),
+            targets=targets,
+            exchanges=self.second_stage,
+            count_review=count_review,
+            credentials_changed=credentials_changed,
+            client_cas=self.client_cas,
+            token_keys=self.tokens,
+            last_uses=self.last_uses,
+            configuration=FollowedConfiguration(config, self.reloading),
+            names=table.NAMES,
+        )
+        self.running = table.build(config, self.host)
+        self.authenticators: tuple[Authenticator, ...] = tuple(
+            authenticator
+            for running in self.running
+            if not running.supervisor
+            for authenticator in running.authenticators
+        )
+        self.supervisor_authenticators: tuple[Authenticator, ...] = tuple(
+            authenticator
+            for running in sorted(self.running, key=lambda one: not one.supervisor)
+            for authenticator in running.authenticators
+            if authenticator.judges != NOTHING
+        )
+        """Those of requests to the supervisor API: its own first, as in k3s, because a machine that has joined offers its
+        certificate beside the token. Anonymous access has no group there and is left out."""
+        self.schemes: dict[str, str] = {}
+        """HTTP authentication schemes beside Bearer that an authenticator judges, those of custom authenticators first."""
+        self.supervisor_schemes: dict[str, str] = {}
+        for running in reversed(self.running):
+            self.supervisor_schemes |= running.schemes
+            if not running.supervisor:
+                self.schemes |= running.schemes
+
+    def start(self) -> None:
+        """Begin the background work of the authenticators, such as fetching keys."""
+        for running in self.running:
+            running.start()
+
+    async def close(self) -> None:
+        """End background work and connections."""
+        await self.second_stage.close()
+        for running in self.running:
+            await running.close()
+
+
+# Builds what one server process trusts and shows: the CAs that sign, the authenticators, and the serving certificate.
 
 
 class ServedTrust:

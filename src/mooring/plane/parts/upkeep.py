@@ -14,8 +14,8 @@ from mooring.plane.background.expirywatch import ExpiryWatch
 from mooring.plane.background.revocationlist import RevocationListPublisher
 from mooring.plane.endpoints import LostAddresses
 from mooring.plane.parts.controllers import Controllers
-from mooring.plane.parts.expiring import expiring, server_label
 from mooring.plane.parts.foundation import Foundation
+from mooring.plane.parts.status import expiring, server_label
 from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.plane.publishing.trustpublisher import TrustPublisher

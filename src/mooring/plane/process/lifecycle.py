@@ -1,11 +1,4 @@
-"""Start and stop of one server process.
-
-Rules kept here:
-* A start that fails stops what it has started, in reverse order.
-* The audit log is opened first and closed last: what the server writes at its start and at its end is recorded, too.
-* A stop goes backwards: not ready → controllers end → no new connections → clients are asked to use other connections, and watches
-  end → requests that are under way arrive, and requests drain → the store is closed.
-"""
+"""Place of one worker among those of its server: the sockets, the memory and the signals that they share."""
 
 from __future__ import annotations
 
@@ -13,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -21,20 +15,65 @@ from typing import Any
 
 from mooring.clock import Clock
 from mooring.plane.assemble import Assembly, assemble
-from mooring.plane.background.compaction import compact_forever
 from mooring.plane.background.lastuses import record_forever
-from mooring.plane.background.trimming import trim_forever
-from mooring.plane.background.verification import verify_forever
+from mooring.plane.background.maintenance import compact_forever, trim_forever, verify_forever
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.keys.keystore import KeyStore
-from mooring.plane.parts.audit import build_audit
-from mooring.plane.parts.foundation import Foundation, Process
+from mooring.plane.parts.foundation import Foundation, Process, build_audit, open_registry
 from mooring.plane.parts.http import Http
-from mooring.plane.parts.registry import open_registry
-from mooring.plane.process.seat import Seat
+from mooring.server.hostshare.share import Counted, HostMemory, HostShare
 from mooring.server.transport.http import KEPT_SECONDS
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
+from mooring.storage import commitsignal
+from mooring.storage.commitsignal import CommitSignal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Place of one worker."""
+
+    number: int
+    """Index among the workers that live at the same time."""
+    sockets: tuple[socket.socket, ...]
+    commits: CommitSignal
+    share: HostShare
+
+
+class Seats:
+    """Everything that the workers share, made by the parent before its first fork."""
+
+    def __init__(self, number: int, workers: int, sockets: tuple[socket.socket, ...]) -> None:
+        """`workers`: how many serve, except during a restart."""
+        self._sockets = sockets
+        self._memory = HostMemory(number, workers)
+        self._descriptors = commitsignal.descriptors(number)
+
+    def of(self, number: int) -> Seat:
+        """Return a place. Called after the fork, in the worker."""
+        return Seat(
+            number=number,
+            sockets=self._sockets,
+            commits=CommitSignal(self._descriptors, number),
+            share=self._memory.share_of(number),
+        )
+
+    def beats(self, number: int) -> int:
+        """Return the heartbeats that a worker has counted."""
+        return self._memory.row(Counted.BEATS)[number]
+
+    def clear(self, number: int) -> None:
+        """Forget what a worker that has ended counted. Called before another one takes its place."""
+        self._memory.clear(number)
+
+
+# Start and stop of one server process.
+#
+# Rules kept here:
+# * A start that fails stops what it has started, in reverse order.
+# * The audit log is opened first and closed last: what the server writes at its start and at its end is recorded, too.
+# * A stop goes backwards: not ready → controllers end → no new connections → clients are asked to use other connections, and
+#   watches end → requests that are under way arrive, and requests drain → the store is closed.
 
 KUBERNETES_SERVICE = "kubernetes-service-controller"
 DRAIN_SECONDS = 60.0

@@ -16,11 +16,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
+from datetime import timedelta
 from typing import Any
 
 from mooring.api.kind import Change, Kind
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.options import DeleteOptions, WriteOptions
+from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.bootstrappolicy import default_policy, k3s_policy, kubeadm_policy
 from mooring.authz.rbac.escalation import reconcile
@@ -38,6 +39,8 @@ from mooring.server.endpoints.discovery import KUBERNETES_VERSION
 from mooring.settings.network import NetworkSettings
 from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken import tokensecret
+from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, new_record
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
 from mooring.trust.discovery.editedclusterinfo import (
@@ -233,3 +236,46 @@ async def _concurrently(steps: Iterable[Coroutine[Any, Any, object]]) -> None:
     failures = [one for one in await asyncio.gather(*steps, return_exceptions=True) if isinstance(one, BaseException)]
     if failures:
         raise failures[0]
+
+
+# Token of a first start: stored, and cluster-info signed with it, so that a machine can join at once.
+#
+# Rules kept here (docs/protocol/cluster-info.md): the signature is the one that the bootstrapsigner controller would write. A
+# conflict means that a running controller was faster.
+
+DESCRIPTION = "The default bootstrap token, made at the first start."
+MAX_ATTEMPTS = 10
+"""Conflicts in a row after which signing is left to the running bootstrapsigner controller."""
+
+
+async def create_first_token(
+    registry: Registry, clock: Clock, first_boot: FirstBoot, token: BootstrapToken, ttl: timedelta
+) -> None:
+    """Store the token and sign cluster-info with it. Raises ApiError or StorageError."""
+    record = new_record(token, clock.now(), ttl=ttl, description=DESCRIPTION)
+    await first_boot.create_token(record)
+    await sign_cluster_info(registry, clock)
+
+
+async def sign_cluster_info(registry: Registry, clock: Clock) -> None:
+    """Bring the signatures of cluster-info up to date."""
+    config_maps, secret_kind = BY_PLURAL["configmaps"], BY_PLURAL["secrets"]
+    for _ in range(MAX_ATTEMPTS):
+        config_map = (await registry.reader.get(config_maps, clusterinfo.NAMESPACE, clusterinfo.NAME)).obj
+        tokens = await registry.reader.list(secret_kind, NAMESPACE, ListOptions())
+        now = clock.now()
+        changed = clusterinfo.signed(config_map, [item.obj for item in tokens.items], now)
+        if changed is None:
+            return
+        try:
+            await registry.writer.update(
+                config_maps,
+                clusterinfo.NAMESPACE,
+                clusterinfo.NAME,
+                changed,
+                Change(API_SERVER_USER, now, writer="first-boot"),
+                WriteOptions(),
+            )
+        except ConflictError:
+            continue
+        return

@@ -38,7 +38,7 @@ from mooring.pki.x509.canonicalnames import Name
 from mooring.pki.x509.clientissuers import IssuingCas
 from mooring.plane.publishing.configmaps import publish
 from mooring.plane.publishing.firstboot import FirstBoot
-from mooring.plane.serving.context import ServingContext
+from mooring.plane.serving.pair import ServingContext
 from mooring.plane.wakeups import wait_for_event
 from mooring.reconcile.loop import Reconciler
 from mooring.registry.cache.events import Event

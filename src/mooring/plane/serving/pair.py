@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from OpenSSL import SSL
+
 from mooring.client.files import read_limited
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
@@ -27,11 +29,12 @@ from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.names import printable, printable_text
-from mooring.plane.files.exposed import warn_if_exposed
+from mooring.plane.files.datadirectory import warn_if_exposed
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.serving.trust import KEY, from_file, named, names_of, serving_cas
+from mooring.server.transport.tls import server_context
 from mooring.settings.addresses import Endpoint
-from mooring.settings.serving import ServingSettings
+from mooring.settings.serving import ServingSettings, TlsProfile
 
 log = logging.getLogger("mooring.plane")
 
@@ -196,3 +199,39 @@ def _parse_pair(certificate_pem: bytes, key_pem: bytes) -> Pair:
 
 def _nothing() -> None:
     pass
+
+
+# TLS context of new connections: the serving certificate in force, and the names of the CAs that sign client certificates.
+
+
+class ServingContext:
+    """Holds the TLS context, which is immutable once in use. `renew` replaces it for new connections; open ones are left alone."""
+
+    def __init__(
+        self,
+        pair: ServingPair,
+        client_cas: Callable[[], Sequence[Certificate]],
+        profile: TlsProfile,
+        *,
+        http2: bool,
+    ) -> None:
+        """Raises ConfigError when the certificate and the key do not belong together."""
+        self._pair = pair
+        self._client_cas = client_cas
+        self._profile = profile
+        self._http2 = http2
+        self._context = self._create()
+
+    @property
+    def current(self) -> SSL.Context:
+        """The context for a new connection."""
+        return self._context
+
+    def renew(self) -> None:
+        """Use the certificates that are in force now."""
+        self._context = self._create()
+
+    def _create(self) -> SSL.Context:
+        return server_context(
+            self._pair.chain, self._pair.key, self._client_cas(), http2=self._http2, profile=self._profile
+        )

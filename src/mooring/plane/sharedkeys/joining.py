@@ -1,39 +1,66 @@
-"""Join of a server: the configuration and the sealed keys of its cluster are asked of a server that runs.
-
-    server/joined.json    URL of the server that was asked, and the store of the cluster
-
-Rules kept here (docs/protocol/k3s.md#join-of-a-server):
-* The token opens the sealed keys here, before anything is written. The keys are then taken from the store, as at every start.
-* The answer is kept. A later start does not ask again, so that it needs no other server, and asks when the URL is another one.
-* A store that flags name is used in place of the one in the answer. Credentials for etcd come from flags alone.
-* The requests are made in a child process: the caller has neither threads nor connections.
-"""
+"""Joining servers: the configuration, the sealed keys and the server token that servers of a cluster ask of each other."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from mooring.api.core.service.allocation import NODE_PORT_RANGE
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.client.http.requests import drive_fetching
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
-from mooring.plane.agentconfig import agent_config
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.sharedkeys.share import Rotated, SharedKeys
 from mooring.plane.sharedkeys.start import in_child
 from mooring.plane.sharedkeys.tokenfile import MAX_FILE, ServerTokenFile
+from mooring.secret import Secret
+from mooring.server.endpoints.supervisor.servers import Confirm, ServerKeys
+from mooring.settings.network import NetworkSettings
 from mooring.settings.storage import EncryptionSettings, StorageSettings, etcd_urls
 from mooring.trust.discovery.polling import DiscoveryExchange, Notice
 from mooring.trust.encryption.configuration import GroupResource, parse
+from mooring.trust.k3s.settings import AgentConfig, K3sSettings
 from mooring.trust.sharedkeys import envelope
+from mooring.trust.sharedkeys.envelope import encode
 from mooring.trust.sharedkeys.serverjoin import Datastore, ServerAccess, parse_server_token, server_access
 from mooring.trust.sharedkeys.settings import FILES, SharedKeysSettings
+
+
+def agent_config(config: ServerConfig, *, encrypts_secrets: bool) -> Obj:
+    """Return the document of `/v1-k3s/config`."""
+    k3s, network = config[K3sSettings], config[NetworkSettings]
+    return AgentConfig(
+        service_range=network.service_cluster_ip_range,
+        node_ports=NODE_PORT_RANGE,
+        pod_ranges=k3s.cluster_cidr,
+        dns=k3s.cluster_dns,
+        domain=k3s.cluster_domain,
+        port=network.secure_port,
+        address=config.advertise_address,
+        bind_address=network.bind_address,
+        encrypts_secrets=encrypts_secrets,
+    ).to_json()
+
+
+# Join of a server: the configuration and the sealed keys of its cluster are asked of a server that runs.
+#
+#     server/joined.json    URL of the server that was asked, and the store of the cluster
+#
+# Rules kept here (docs/protocol/k3s.md#join-of-a-server):
+# * The token opens the sealed keys here, before anything is written. The keys are then taken from the store, as at every start.
+# * The answer is kept. A later start does not ask again, so that it needs no other server, and asks when the URL is another one.
+# * A store that flags name is used in place of the one in the answer. Credentials for etcd come from flags alone.
+# * The requests are made in a child process: the caller has neither threads nor connections.
 
 log = logging.getLogger("mooring.plane")
 
@@ -148,3 +175,60 @@ def _with_store(config: ServerConfig, known: _Joined) -> ServerConfig:
             "server: the etcd of this cluster asks for a password: give --etcd-username and --etcd-password-file"
         )
     return config.with_settings(replace(storage, etcd_servers=known.etcd_servers, etcd_prefix=known.etcd_prefix))
+
+
+# Sealed keys and the server token, as the supervisor API hands them to other servers.
+#
+# Rules kept here:
+# * The row is served as it stands in the store. This server does not open it for the request.
+# * The place of the store is its URLs and its prefix. Passwords, and the paths of client keys, stay here.
+
+SCHEME = "etcd:"
+
+
+def server_keys(
+    config: ServerConfig,
+    shared: SharedKeys | None,
+    configuration: Callable[[], Mapping[str, Any]],
+    server_ca: Callable[[], bytes],
+    views: Views,
+    read_tokens: Callable[[], None],
+) -> ServerKeys:
+    """Return what handlers use of the shared keys. `server_ca` returns the CAs of the servers' certificates."""
+
+    async def sealed_row() -> Mapping[str, Any] | None:
+        row = await shared.row() if shared is not None else None
+        return json.loads(encode(row)) if row is not None and row.is_sealed else None
+
+    async def rotate(token: Secret | None, grace: timedelta, confirm: Confirm) -> Rotated:
+        if shared is None:
+            raise ConfigError("a store in memory keeps no server token; start the server with another --server-token")
+        return await shared.rotate(token, grace, confirm)
+
+    async def rotate_agent(token: Secret | None, grace: timedelta, confirm: Confirm) -> Rotated:
+        if shared is None:
+            raise ConfigError("a store in memory keeps no agent token; start the server with another --agent-token")
+        return await shared.rotate_agent(token, grace, confirm)
+
+    return ServerKeys(
+        configuration=configuration,
+        sealed_row=sealed_row,
+        views=views,
+        datastore=_datastore(config[StorageSettings]),
+        server_ca=server_ca,
+        read_tokens=read_tokens,
+        rotate=rotate,
+        rotate_agent=rotate_agent,
+    )
+
+
+def _datastore(storage: StorageSettings) -> Mapping[str, Any] | None:
+    url = storage.storage_url
+    if not url.startswith(SCHEME):
+        return None
+    return {
+        "etcdServers": url.removeprefix(SCHEME).split(","),
+        "etcdPrefix": storage.etcd_prefix,
+        "needsClientCertificate": bool(storage.etcd_certfile),
+        "needsPassword": bool(storage.etcd_username),
+    }

@@ -1,13 +1,4 @@
-"""Authorities by the name of their signer: from files that are followed, else the default of the program.
-
-Rules kept here (docs/choose-the-signers.md):
-* A certificate signs with its key only. Of the two files one is replaced first: until the other follows, the last good pair signs,
-  and the log says so. The new pair is checked whole, in a thread, before it comes into force.
-* A file may hold several CA certificates. The first one that belongs to the key signs, and all of them are trusted: the next or the
-  last CA stands there during a change.
-* Pairs that several signers share are read once.
-* A key in a token is opened at start. Its certificate file is followed like others.
-"""
+"""Follows the file of the signing policy."""
 
 from __future__ import annotations
 
@@ -16,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from mooring.client.files import read_limited
+from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy, parse_policy
 from mooring.duration import format_duration
 from mooring.errors import ConfigError, MooringError
 from mooring.observed import Observed
@@ -27,10 +19,54 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
 from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.signers import CLIENT_SIGNERS, COUNTERPARTS, SIGNERS
-from mooring.plane.files.exposed import warn_if_exposed
+from mooring.plane.files.datadirectory import warn_if_exposed
 from mooring.plane.files.reloading import Reloading
 from mooring.plane.signing.tokenkey import open_key
 from mooring.settings.signing import SHORT, SigningFiles, SigningSettings
+
+KEY = "cluster-signing-policy-file"
+
+
+class FollowedPolicy(Observed[[]]):
+    """The signing policy of one program. A file that cannot be used leaves the last good policy in force."""
+
+    def __init__(self, path: str, reloading: Reloading) -> None:
+        """Raises ConfigError for a file that cannot be used. Without a path there are no rules."""
+        super().__init__()
+        self._path = path
+        self._policy = NO_POLICY
+        if not path:
+            return
+        try:
+            data = reloading.follow_prepared(path, self._prepare)
+        except ConfigError as error:
+            raise ConfigError(f"{KEY}: {error}") from None
+        reloading.warn_if_exposed(path)
+        self._policy = parse_policy(data, f"{KEY}: {path}")
+
+    def current(self) -> SigningPolicy:
+        """Return the policy in force."""
+        return self._policy
+
+    def _prepare(self, data: bytes) -> Callable[[], None]:
+        policy = parse_policy(data, f"{KEY}: {self._path}")
+
+        def use() -> None:
+            self._policy = policy
+            self.notify()
+
+        return use
+
+
+# Authorities by the name of their signer: from files that are followed, else the default of the program.
+#
+# Rules kept here (docs/choose-the-signers.md):
+# * A certificate signs with its key only. Of the two files one is replaced first: until the other follows, the last good pair
+#   signs, and the log says so. The new pair is checked whole, in a thread, before it comes into force.
+# * A file may hold several CA certificates. The first one that belongs to the key signs, and all of them are trusted: the next or
+#   the last CA stands there during a change.
+# * Pairs that several signers share are read once.
+# * A key in a token is opened at start. Its certificate file is followed like others.
 
 log = logging.getLogger("mooring.plane")
 

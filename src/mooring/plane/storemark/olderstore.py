@@ -1,35 +1,239 @@
-"""Find out whether a store is older than what this server remembers of it.
-
-Rules kept here:
-* A store is older than the mark when its newest revision is lower, when a restore left out the revision of the mark, when its count
-  of what this server remembered is lower (`mooring.storage.restores`: other servers have written to the copy since), or when it is
-  another cluster. Revisions then go on beyond those that were seen, so that none has two meanings: the jump is larger than what a
-  server writes between two marks. Watches from before end as compacted, and clients read everything again.
-* A store that lacks a revocation of the mark, or the NodeIdentity of a deleted Node although no server deleted it, is older in the
-  same way: damage takes rows, too.
-* A revision that is further ahead of the store than servers write is damage, and moves no revisions.
-"""
+"""Find out whether a store is older than what this server remembers of it, and remember what ended."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring import certificaterevocation, nodeidentity
-from mooring.api.mooring.ends import End
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring import certificaterevocation, ends, lineagerecord, nodeidentity
+from mooring.api.mooring.ends import ROLLOVERS, End
+from mooring.api.mooring.membership import is_terminating
 from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.clock import Clock, rfc3339
+from mooring.controllers.bootstrap import expiration_of, is_token
 from mooring.errors import StorageError
 from mooring.plane.storemark.markfile import MarkFile
-from mooring.plane.storemark.rememberedends import RECORDED
+from mooring.registry.cache.events import Event
 from mooring.storage.contract import CompactedError, Storage
 from mooring.storage.restores import read_restores, read_witness, record_restore
-from mooring.trust.endsmark import Mark
+from mooring.trust.bootstraptoken import tokensecret
+from mooring.trust.endsmark import Mark, make_room
+from mooring.trust.lineage import Checkpoint, checkpoint_of, record_name
+
+# Remember what ended, and the end of the lineage, from the events of the watch cache.
+#
+# Rules kept here:
+# * What is remembered has the state of the watch cache, so it comes after the commit. It may lag and never leads.
+# * The newest ends of a kind are kept (`mooring.trust.endsmark.make_room`).
+# * A revocation that an administrator took back is not remembered, also when that happened while this server was stopped.
 
 log = logging.getLogger("mooring")
+
+FOLLOWED = (certificaterevocation.PLURAL, "secrets", "nodes", nodeidentity.PLURAL, ROLLOVERS, ends.CONFIG_MAPS)
+"""Plurals of the kinds of whose objects every event is noted, beside the records of the lineage."""
+RECORDED = "recorded"
+"""Field of a deleted Node whose NodeIdentity said so when the mark was written."""
+
+
+class RememberedEnds:
+    """Ends that one process knows, at first those of the mark."""
+
+    def __init__(self, mark: Mark, views: Views, clock: Clock, changed: asyncio.Event, directory: Path) -> None:
+        """`changed` is set when there is something to write. `directory`: the data directory, for the log."""
+        self._views = views
+        self._clock = clock
+        self._changed = changed
+        self._directory = directory
+        self._ends: dict[str, dict[str, Mapping[str, Any]]] = {kind: dict(found) for kind, found in mark.ends.items()}
+        self._evidence: tuple[Checkpoint, ...] = mark.lineage[:-1]
+        """Records that the store once had, and has no more."""
+        self._head = mark.head
+
+    @property
+    def ends(self) -> dict[str, dict[str, Mapping[str, Any]]]:
+        """A copy of the ends, by kind and name."""
+        return {kind: dict(found) for kind, found in self._ends.items() if found}
+
+    @property
+    def lineage(self) -> tuple[Checkpoint, ...]:
+        """End of the lineage, the newest last, behind the evidence of records that went missing."""
+        return self._evidence if self._head is None else (*self._evidence, self._head)
+
+    def note(self, plural: str, event: Event) -> None:
+        """Note the event of an object of a kind in FOLLOWED, or of a record of the lineage."""
+        is_deleted = event.type == "DELETED"
+        if plural == "nodes" and not is_deleted and not _is_terminating(event):
+            return  # most events by far: the object is not decoded for them
+        if plural == nodeidentity.PLURAL and not is_deleted:
+            return
+        obj = event.obj
+        name = obj["metadata"]["name"]
+        if plural == lineagerecord.PLURAL:
+            if not is_deleted:
+                self._note_record(obj)
+        elif plural == certificaterevocation.PLURAL:
+            self._set(End.REVOCATION, name, None if is_deleted else _spec(obj))
+        elif plural == "secrets":
+            self._note_secret(obj, is_deleted)
+        elif plural == "nodes":
+            self._note_node(obj)
+        elif plural == nodeidentity.PLURAL:
+            known = self._ends.get(End.NODE, {}).get(name, {})
+            if known.get(RECORDED):
+                self._set(End.NODE, name, {key: known[key] for key in known if key != RECORDED})
+        elif plural == ROLLOVERS:
+            if not is_deleted:
+                phase = str((obj.get("status") or {}).get("phase", ""))
+                value = {"uid": obj["metadata"]["uid"], "phase": phase, "reached": ends.reached(obj)}
+                self._set(End.ROLLOVER, name, ends.after_waiver(self._listed(), End.ROLLOVER, name, value))
+        elif (name, obj["metadata"].get("namespace")) == (ends.NAME, ends.NAMESPACE):
+            self._changed.set()
+
+    def _note_node(self, node: Obj) -> None:
+        """Note a Node whose deletion has begun, or ended: finalizers do not prolong the membership."""
+        name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+        known = self._ends.get(End.NODE, {}).get(name)
+        value = ends.after_waiver(self._listed(), End.NODE, name, {"uid": uid})
+        if known is not None and known.get("uid") == uid and known.get(ends.WAIVERS) == value.get(ends.WAIVERS):
+            return
+        identity = self._views[nodeidentity.PLURAL].get(name)
+        reregisters = identity is not None and bool(spec_of(identity).get("reregisters"))
+        moment = node["metadata"].get("deletionTimestamp") or rfc3339(self._clock.now())
+        value |= {} if reregisters else {ends.DELETED_AT: moment, RECORDED: identity is not None}
+        self._set(End.NODE, name, ends.after_another(value, known))
+
+    def _note_secret(self, secret: Obj, is_deleted: bool) -> None:
+        if secret["metadata"].get("namespace") != tokensecret.NAMESPACE or not is_token(secret):
+            return
+        name = secret["metadata"]["name"].removeprefix(tokensecret.NAME_PREFIX)
+        uid = secret["metadata"]["uid"]
+        is_deleted = is_deleted or bool(secret["metadata"].get("deletionTimestamp"))
+        joins = ends.joins_of(secret)
+        data = self._listed()
+        counted = ends.after_waiver(data, End.JOINS, name, {"uid": uid, "joins": joins})
+        self._set(End.JOINS, name, counted if joins and not is_deleted else None)
+        if is_deleted:  # one that had expired, too: in an older store its end may be later
+            expiry = expiration_of(secret)
+            value = ends.after_waiver(
+                data, End.TOKEN, name, {"uid": uid, **({"expiry": rfc3339(expiry)} if expiry else {})}
+            )
+            self._set(End.TOKEN, name, ends.after_another(value, self._ends.get(End.TOKEN, {}).get(name)))
+
+    def _note_record(self, record: Obj) -> None:
+        found = checkpoint_of(record)
+        if found is not None and (self._head is None or found.sequence > self._head.sequence):
+            self._head = found
+            self._changed.set()
+
+    def note_keys(self, keys: Mapping[str, int]) -> None:
+        """Note the generation of the shared keys, and when their server token was made, where there are keys."""
+        if keys["generation"]:
+            value = {field: number for field, number in keys.items() if number}
+            self._ends[End.SERVER_TOKEN] = {"keys": ends.after_waiver(self._listed(), End.SERVER_TOKEN, "keys", value)}
+
+    def _listed(self) -> Mapping[str, str]:
+        """Return the entries of the ConfigMap of ends."""
+        config_map = self._views[ends.CONFIG_MAPS].get(ends.NAME, ends.NAMESPACE)
+        return (config_map or {}).get("data") or {}
+
+    def _set(self, kind: End, name: str, value: Mapping[str, Any] | None) -> None:
+        found = self._ends.setdefault(kind, {})
+        before = found.pop(name, None)
+        if value is not None:
+            found[name] = value
+            make_room(found, rfc3339(self._clock.now()))
+        if value != before:
+            self._changed.set()
+
+    # -- the whole state ---------------------------------------------------------------------------------------------
+
+    def take_over(self, known: Mark) -> None:
+        """Add what the process that wrote the mark before knows of tokens and Nodes that were deleted."""
+        for kind in (End.TOKEN, End.NODE):
+            self._ends[kind] = {**known.ends.get(kind, {}), **self._ends.get(kind, {})}
+
+    def read_state(self) -> None:
+        """Take over the revocations of the store, and compare the end of the lineage; a record that is missing stays as evidence.
+
+        A revocation that an administrator took back while this server was stopped must not be remembered.
+        """
+        denylist = self._views[certificaterevocation.PLURAL]
+        known = self._ends.get(End.REVOCATION, {})
+        lost = {name: known[name] for _, name in denylist.unreadable() if name in known}
+        self._ends[End.REVOCATION] = {**lost, **{obj["metadata"]["name"]: _spec(obj) for obj in denylist.list()}}
+        self._note_identities()
+        view, last = self._views[lineagerecord.PLURAL], self._head
+        if last is not None and not view.problem(record_name(last.sequence)):
+            record = view.get(record_name(last.sequence))
+            if record is None or checkpoint_of(record) != last:
+                log.error(
+                    "lineage records are missing or were changed: the store has no record %s; run mooring audit verify "
+                    "--data-dir %s",
+                    last,
+                    self._directory,
+                )
+                self._evidence, self._head = (*self._evidence, last), None
+        if self._head is None:
+            for record in view.list():
+                self._note_record(record)
+
+    def _note_identities(self) -> None:
+        """Note which deleted Nodes have a NodeIdentity that says so: earlier versions did not."""
+        for name, value in tuple(self._ends.get(End.NODE, {}).items()):
+            identity = self._views[nodeidentity.PLURAL].get(name)
+            if ends.DELETED_AT in value and not value.get(RECORDED) and identity is not None:
+                self._ends[End.NODE][name] = {**value, RECORDED: spec_of(identity).get("nodeUID") == value.get("uid")}
+
+    def forget_waived(self, data: Mapping[str, str]) -> None:
+        """Forget the deleted tokens and Nodes that were waived, by the entries of the ConfigMap of ends."""
+        for kind in (End.TOKEN, End.NODE):
+            for name, remembered in tuple(self._ends.get(kind, {}).items()):
+                self._set(kind, name, self._without_waived(kind, name, remembered, data))
+
+    def _without_waived(
+        self, kind: End, name: str, remembered: Mapping[str, Any], data: Mapping[str, str]
+    ) -> Mapping[str, Any] | None:
+        """Return what stays remembered of one name: objects that had it beside the one that was waived."""
+        try:
+            coming = list(ends.returning({kind: {name: remembered}}, None, self._views, 0, self._clock.now()))
+        except (ValueError, KeyError, TypeError):
+            return None  # damage, which was waived
+        for _, _, value in coming:
+            if ends.is_waived(data, ends.key_of(kind, name), ends.entry(name, value)):
+                return ends.without(remembered, value["uid"])
+        return remembered
+
+
+def _is_terminating(event: Event) -> bool:
+    return event.stored is not None and b'"deletionTimestamp"' in event.stored.raw and is_terminating(event.obj)
+
+
+def _spec(revocation: Obj) -> Obj:
+    """Return what a revocation says, without empty fields, and with known serial numbers only where it revokes all of them."""
+    found = {name: value for name, value in spec_of(revocation).items() if value is not None}
+    if not certificaterevocation.revokes_known(revocation):
+        found.pop("knownSerialNumbers", None)
+    return found
+
+
+# Find out whether a store is older than what this server remembers of it.
+#
+# Rules kept here:
+# * A store is older than the mark when its newest revision is lower, when a restore left out the revision of the mark, when its
+#   count of what this server remembered is lower (`mooring.storage.restores`: other servers have written to the copy since), or
+#   when it is another cluster. Revisions then go on beyond those that were seen, so that none has two meanings: the jump is
+#   larger than what a server writes between two marks. Watches from before end as compacted, and clients read everything again.
+# * A store that lacks a revocation of the mark, or the NodeIdentity of a deleted Node although no server deleted it, is older in
+#   the same way: damage takes rows, too.
+# * A revision that is further ahead of the store than servers write is damage, and moves no revisions.
 
 JUMP = 1_000_000_000
 """Revisions that are left out: more than a server writes between two marks, as many as a restored snapshot leaves out."""

@@ -31,8 +31,7 @@ from mooring import queuedoutput
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.workers import line as words
-from mooring.plane.workers.heartbeat import Looks
-from mooring.plane.workers.line import Line, line_pair
+from mooring.plane.workers.line import Line, Looks, line_pair
 from mooring.servicenotifier import ServiceNotifier
 
 log = logging.getLogger("mooring.workers")
