@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.cli.systemd.unitfile import _may_enter, hidden_program
+from mooring.cli.systemd import _may_enter, hidden_program
 from tests.support.commandline import CommandLine, mooring
 
 __all__ = ["mooring"]
@@ -85,9 +85,9 @@ def test_a_program_that_a_service_cannot_start(
 ) -> None:
     home = tmp_path / "home"
     home.mkdir(0o700)
-    monkeypatch.setattr("mooring.cli.systemd.unitfile._PRIVATE", ("/tmp/venv",))
+    monkeypatch.setattr("mooring.cli.systemd._PRIVATE", ("/tmp/venv",))
     monkeypatch.setattr(
-        "mooring.cli.systemd.unitfile._may_enter", lambda directory, user: directory.stat() and directory != home
+        "mooring.cli.systemd._may_enter", lambda directory, user: directory.stat() and directory != home
     )
     said = hidden_program(Path(path.format(home=home)), user)
     assert problem.format(home=home) in said

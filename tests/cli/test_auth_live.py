@@ -18,8 +18,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.cli.auth.explain import add_meanings, print_explanation, request_explanation
-from mooring.cli.auth.whoami import review, rows, user_of
+from mooring.cli.auth import add_meanings, print_explanation, request_explanation, review, rows, user_of
 from mooring.client.cluster import ClusterClient
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, PeerError
 from mooring.trust.discovery.errors import NotKubernetesError
@@ -158,7 +157,7 @@ def test_on_a_terminal_the_password_is_asked_for_without_echo(
         asked_how.update(how, text=text)
         return "hunter2"
 
-    monkeypatch.setattr("mooring.cli.auth.explain.sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("mooring.cli.auth.sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(click, "prompt", prompt)
     assert auth("auth", "explain", "--username", "jane").code == 1
     assert (asked_how["text"], asked_how["hide_input"], asked_how["err"]) == ("Password", True, True)

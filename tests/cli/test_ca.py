@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli.ca.rollover.request import is_reached, machine_lines
-from mooring.cli.ca.rollover.status import status_lines
+from mooring.cli.carollover import is_reached, machine_lines, status_lines
 from mooring.client.cluster import ClusterClient
 from mooring.pki.x509.bundles import certificates
 from mooring.trust.discovery.pins import pin_of

@@ -11,7 +11,7 @@ import pytest
 from mooring.api.mooring import ends
 from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster
-from mooring.cli.ends.apply import _apply_all
+from mooring.cli.ends import _apply_all
 from mooring.clock import SystemClock
 from mooring.errors import ConflictError, InternalServerError
 

@@ -10,7 +10,7 @@ import pytest
 
 from mooring.agent.k3s import process
 from mooring.agent.k3s.membership import AgentPlan
-from mooring.cli.join import k3sconfig
+from mooring.cli.join import flags
 from mooring.client import files
 from tests.support.commandline import CommandLine, Outcome, mooring
 
@@ -213,7 +213,7 @@ def test_keys_that_do_not_concern_joining_are_one_warning(agent: Agent) -> None:
         ),
         pytest.param("node-taint: a", "is not a taint", id="no taint"),
         pytest.param("node-name: A_b", '--node-name "A_b" is invalid', id="no name of a node"),
-        pytest.param("x: '" + "y" * k3sconfig.MAX_BYTES + "'", "is larger than 1048576 bytes", id="too large"),
+        pytest.param("x: '" + "y" * flags.MAX_BYTES + "'", "is larger than 1048576 bytes", id="too large"),
     ],
 )
 def test_a_wrong_file_is_one_line(agent: Agent, monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
@@ -234,7 +234,7 @@ def test_a_file_that_cannot_be_read_is_one_line(agent: Agent) -> None:
 
 
 def test_too_many_drop_ins_are_refused(agent: Agent) -> None:
-    for number in range(k3sconfig.MAX_DROP_INS + 1):
+    for number in range(flags.MAX_DROP_INS + 1):
         agent.file("", f"{DEFAULT}.d/{number}.yaml")
     assert "has more than 64 drop-ins" in agent.refused("--server", URL)
 

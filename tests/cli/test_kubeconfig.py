@@ -12,7 +12,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.cli import kubeconfig
-from mooring.cli.server.firsttoken import FirstTokenFlags
+from mooring.cli.server.init import FirstTokenFlags
 from mooring.errors import ConflictError, PeerError
 from mooring.plane.publishing import firstboot
 from mooring.trust.bootstraptoken.token import TokenError, parse_token

@@ -11,19 +11,17 @@ import click
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli.audit import list as auditlist
-from mooring.cli.certs import check as certscheck
+from mooring.cli import audit as auditlist
+from mooring.cli import machine
+from mooring.cli.certs import ending as certscheck
 from mooring.cli.certs import list as certslist
 from mooring.cli.certs.inventory import KnownCertificate
 from mooring.cli.commands import COMMANDS
-from mooring.cli.csr import details as csrdetails
-from mooring.cli.csr import list as csrlist
-from mooring.cli.ends.stored import REMEDIES
-from mooring.cli.machine import authorize
-from mooring.cli.machine import list as machinelist
-from mooring.cli.node import list as nodelist
+from mooring.cli.csr import show
+from mooring.cli.ends import REMEDIES
+from mooring.cli.node import machines as nodelist
 from mooring.cli.node.machines import KnownMachine
-from mooring.cli.options.client import LISTED, REPORTED, SHOWN
+from mooring.cli.options.flags import LISTED, REPORTED, SHOWN
 from mooring.cli.printing.output import echo, print_table, table
 from mooring.cli.token import impact
 from mooring.cli.token import list as tokenlist
@@ -114,8 +112,8 @@ def printed(capsys: pytest.CaptureFixture[str], call: Any, *arguments: Any, **mo
 
 
 TABLES: Mapping[str, Sequence[Any]] = {
-    "csr list": (csrlist.print_list, [REQUEST], "table", NOW),
-    "machine list": (machinelist.print_list, [AUTHORIZED], "table", NOW),
+    "csr list": (show.print_list, [REQUEST], "table", NOW),
+    "machine list": (machine.print_list, [AUTHORIZED], "table", NOW),
     "audit list": (auditlist.print_list, [ENTRY], "table"),
     "token impact": (impact.print_impact, [ENTRY], "abcdef", "table", NOW),
     "certs list": (certslist.print_list, [CERTIFICATE], "table", NOW),
@@ -143,14 +141,14 @@ def test_a_table_with_usual_rows_fits_a_terminal(path: str, capsys: pytest.Captu
 # nouns whose lists print TYPE/NAME, with every other spelling that kubectl takes for the type
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "csr": (
-        f"{csrdetails.QUALIFIED}/x",
+        f"{show.QUALIFIED}/x",
         "certificatesigningrequests/x",
         "csr/x",
         "CSR/x",
         "certificatesigningrequests.v1.certificates.k8s.io/x",
     ),
     "node": ("node/x", "nodes/x", "no/x"),
-    "machine": (f"{authorize.QUALIFIED}/x", "authorizedmachines/x", "machine/x", "machines.v1alpha1.mooring.dev/x"),
+    "machine": (f"{machine.QUALIFIED}/x", "authorizedmachines/x", "machine/x", "machines.v1alpha1.mooring.dev/x"),
     "token": ("secret/bootstrap-token-x", "secrets/bootstrap-token-x"),
 }
 NOUN_OF_FLAG = {"--node": "node", "--token": "token"}

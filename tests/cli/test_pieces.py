@@ -22,15 +22,15 @@ from mooring.agent.steps import Progress
 from mooring.apimachinery.schema import Obj
 from mooring.authn.anonymous import AnonymousSettings
 from mooring.cli import cluster
-from mooring.cli.csr import decision, details
+from mooring.cli.csr import decision, show
 from mooring.cli.csr.decision import CsrDecision, decide, decided_request
 from mooring.cli.csr.show import lines
-from mooring.cli.join import progress
-from mooring.cli.options import machine
+from mooring.cli.join import flags
+from mooring.cli.options import flags as machine
 from mooring.cli.options import server as options
 from mooring.cli.printing import logs, output
 from mooring.cli.token import list as tokenlist
-from mooring.cli.token.initconfiguration import token_records
+from mooring.cli.token.create import token_records
 from mooring.client.login import loginfiles
 from mooring.client.serverversion import NotMooringError
 from mooring.client.sourceaddress import detected_addresses
@@ -223,7 +223,7 @@ def request(*conditions: str, text: bytes = b"junk", **status: Any) -> Obj:
 
 
 def test_a_request_that_cannot_be_read_says_so_in_place_of_facts() -> None:
-    facts = details.csr_details(request(certificate="!"), NOW)
+    facts = show.csr_details(request(certificate="!"), NOW)
     assert facts["request"] == {"problem": "PEM block type must be CERTIFICATE REQUEST"}
     assert facts["certificate"] == {"problem": "the text holds no CERTIFICATE PEM block"}
     shown = dict(lines(facts, NOW))
@@ -235,13 +235,13 @@ def test_a_request_of_the_supervisor_shows_the_names_that_the_certificate_gets()
     obj = request(text=build_request(generate_key(), "kubernetes-admin", ("system:masters",)))
     extra = {"mooring.io/k3s-credential": ["k3s-token"], "mooring.io/k3s-node-name": ["n1"]}
     obj["spec"] |= {"signerName": "mooring.io/k3s-kubelet-client", "extra": extra}
-    facts = details.csr_details(obj, NOW)
+    facts = show.csr_details(obj, NOW)
     assert facts["request"]["subject"]["text"] == "CN=system:node:n1,O=system:nodes"
 
 
 @given(st.binary(max_size=100))
 def test_facts_of_junk_never_fail(text: bytes) -> None:
-    facts = details.csr_details(request("Approved", "Failed", text=text), NOW)
+    facts = show.csr_details(request("Approved", "Failed", text=text), NOW)
     assert facts["condition"] == "Approved,Failed"
     assert lines(facts, NOW)
 
@@ -537,12 +537,12 @@ def test_how_much_is_logged(verbosity: int, ours: int, others: int, monkeypatch:
     ids=["milliseconds", "a step that goes on", "seconds", "no token"],
 )
 def test_a_line_of_progress(found: Progress, line: str) -> None:
-    assert progress.line(found) == line
+    assert flags.line(found) == line
 
 
 def test_a_terminal_sees_finished_steps(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    with progress.progress_printer() as tell:
+    with flags.progress_printer() as tell:
         tell(Progress("discovery", "asking [bold] one"))
         tell(Progress("discovery", "host a is down", kept=True))
         tell(Progress("discovery", "trusted [by] token", 0.001))

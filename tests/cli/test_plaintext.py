@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mooring import cli
 from mooring.cli.main import MAX_ERROR, run
-from mooring.cli.printing import lineformat, logs, output
+from mooring.cli.printing import logs, output
 from mooring.cli.printing.plaintext import clean
 
 SOURCES = Path(cli.__file__).parent
@@ -56,7 +56,7 @@ def record(text: object, *arguments: object, failure: BaseException | None = Non
     return made
 
 
-@pytest.mark.parametrize("formatter", [logs.PlainFormatter(), lineformat.LineFormatter()])
+@pytest.mark.parametrize("formatter", [logs.PlainFormatter(), logs.LineFormatter()])
 def test_a_record_is_one_line_whatever_its_arguments_hold(formatter: logging.Formatter) -> None:
     (line,) = formatter.format(record("refused %s", EVIL)).splitlines()
     assert line.endswith("refused " + SHOWN)
@@ -73,7 +73,7 @@ def test_a_terminal_gets_no_escape_but_the_colour() -> None:
 
 def test_a_long_record_is_cut() -> None:
     line = logs.PlainFormatter().format(record("x" * 100_000))
-    assert len(line) < lineformat.MAX_LINE + 100
+    assert len(line) < logs.MAX_LINE + 100
     assert line.endswith("more characters)")
 
 
@@ -85,7 +85,7 @@ def test_no_line_of_a_traceback_begins_like_a_record() -> None:
     first, *rest = text.split("\n")
     assert first == "1970-01-01T00:00:00Z ERROR mooring.x unexpected"
     assert len(rest) > 3
-    assert all(line.startswith(lineformat.CONTINUED) and line.isprintable() for line in rest)
+    assert all(line.startswith(logs.CONTINUED) and line.isprintable() for line in rest)
     assert any("ValueError" in line for line in rest)
 
 
@@ -99,10 +99,10 @@ def test_a_traceback_keeps_its_end() -> None:
         deep(0)
     except ValueError as error:
         lines = logs.PlainFormatter().format(record("unexpected", failure=error)).split("\n")
-    assert len(lines) == lineformat.MAX_TRACEBACK + 2
+    assert len(lines) == logs.MAX_TRACEBACK + 2
     assert "lines left out" in lines[1]
-    assert lines[-1].startswith(f"{lineformat.CONTINUED}the end xxx")
-    assert max(map(len, lines)) < lineformat.MAX_LINE + 100
+    assert lines[-1].startswith(f"{logs.CONTINUED}the end xxx")
+    assert max(map(len, lines)) < logs.MAX_LINE + 100
 
 
 def test_a_stack_and_a_text_of_an_exception_are_cleaned_too() -> None:
@@ -128,7 +128,7 @@ def test_every_handler_that_commands_set_up_formats_lines() -> None:
     before = root.handlers[:], root.level, logging.getLogger("mooring").level
     try:
         logs.configure()
-        assert all(isinstance(handler.formatter, lineformat.LineFormatter) for handler in root.handlers)
+        assert all(isinstance(handler.formatter, logs.LineFormatter) for handler in root.handlers)
     finally:
         root.handlers[:], level, ours = before
         root.setLevel(level)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from mooring.cli import systemd as systemctl
 from mooring.cli.join import join as join_command
-from mooring.cli.systemd import systemctl
-from mooring.cli.systemd.unitfile import quote
+from mooring.cli.systemd import quote
 from mooring.trust.joinconfiguration import JoinSettings
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mooring.agent.certificates import certificaterequest
 from mooring.apimachinery.schema import Obj
-from mooring.cli.audit.records import certificates_in, fetch_records, fetch_requests
+from mooring.cli.audit import certificates_in, fetch_records, fetch_requests
 from mooring.client.cluster import ClusterClient, ListResult, Target
 from mooring.client.listwatch import follow
 from mooring.clock import SystemClock, parse_rfc3339

@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
@@ -27,11 +28,9 @@ import click
 from click.core import ParameterSource
 
 from mooring.api.mooring.group import GROUP
-from mooring.cli.options.client import kubeconfig_option
-from mooring.cli.options.flags import DURATION, Command, options_of
-from mooring.cli.options.machine import default_data_dir
-from mooring.cli.printing.output import echo
-from mooring.cli.printing.redaction import redacted
+from mooring.cli.options.flags import DURATION, Command, default_data_dir, kubeconfig_option, options_of
+from mooring.cli.printing.output import echo, print_document
+from mooring.cli.printing.plaintext import redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.files import home
@@ -277,3 +276,25 @@ async def retry(call: Callable[[], Awaitable[T]], clock: Clock, limit: timedelta
                 context.meta[_HAS_ANSWERED] = True
             return result
         await clock.sleep(RETRY_SECONDS)
+
+
+# Output of commands that delete objects: a line for each when it is done, or one document at the end.
+#
+# Rules kept here: the document lists what was deleted, also when a later deletion fails.
+
+
+@contextmanager
+def printed_deletions(form: str, *, dry_run: bool = False) -> Iterator[Callable[[str, str], None]]:
+    """Yield the function that takes the name of a deleted object and its line of text."""
+    deleted: list[str] = []
+
+    def report(name: str, line: str) -> None:
+        deleted.append(name)
+        if form in ("text", "name"):
+            echo(line if form == "text" else name)
+
+    try:
+        yield report
+    finally:
+        if form in ("json", "yaml"):
+            print_document({"kind": "DeleteResult", "dryRun": dry_run, "deleted": deleted}, form)

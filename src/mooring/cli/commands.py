@@ -73,27 +73,25 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         ),
         "token create": CommandEntry("mooring.cli.token.create:create", "Create a bootstrap token."),
         "token list": CommandEntry("mooring.cli.token.list:list_tokens", "List bootstrap tokens."),
-        "token delete": CommandEntry("mooring.cli.token.delete:delete", "Delete bootstrap tokens."),
+        "token delete": CommandEntry("mooring.cli.token.list:delete", "Delete bootstrap tokens."),
         "token impact": CommandEntry("mooring.cli.token.impact:impact", "List what a token obtained, and withdraw it."),
         "token rotate": CommandEntry(
             "mooring.cli.token.rotate:rotate", "Replace the server token, with which servers join."
         ),
         "token generate": CommandEntry("mooring.cli.token.generate:generate", "Print a new token, without a server."),
-        "machine authorize": CommandEntry(
-            "mooring.cli.machine.authorize:authorize", "Authorize a machine to join, once."
-        ),
-        "machine list": CommandEntry("mooring.cli.machine.list:list_machines", "List authorized machines."),
-        "machine remove": CommandEntry("mooring.cli.machine.remove:remove", "Withdraw the authorization of machines."),
+        "machine authorize": CommandEntry("mooring.cli.machine:authorize", "Authorize a machine to join, once."),
+        "machine list": CommandEntry("mooring.cli.machine:list_machines", "List authorized machines."),
+        "machine remove": CommandEntry("mooring.cli.machine:remove", "Withdraw the authorization of machines."),
         "status": CommandEntry("mooring.cli.status.status:status", "Show a whole cluster on one screen."),
-        "node list": CommandEntry("mooring.cli.node.list:list_nodes", "List the machines of a cluster."),
-        "node show": CommandEntry("mooring.cli.node.show:show", "Show what a cluster knows of a machine."),
-        "node delete": CommandEntry("mooring.cli.node.delete:delete", "Delete Nodes, and end their memberships."),
+        "node list": CommandEntry("mooring.cli.node.machines:list_nodes", "List the machines of a cluster."),
+        "node show": CommandEntry("mooring.cli.node.machines:show", "Show what a cluster knows of a machine."),
+        "node delete": CommandEntry("mooring.cli.node.machines:delete", "Delete Nodes, and end their memberships."),
         "node revoke": CommandEntry("mooring.cli.node.revoke:revoke", "End all that a stolen machine can do."),
-        "csr list": CommandEntry("mooring.cli.csr.list:list_requests", "List certificate signing requests."),
+        "csr list": CommandEntry("mooring.cli.csr.show:list_requests", "List certificate signing requests."),
         "csr show": CommandEntry("mooring.cli.csr.show:show", "Show the details of certificate signing requests."),
-        "csr review": CommandEntry("mooring.cli.csr.review:review", "Decide waiting requests one after the other."),
-        "csr approve": CommandEntry("mooring.cli.csr.approve:approve", "Approve certificate signing requests."),
-        "csr deny": CommandEntry("mooring.cli.csr.deny:deny", "Deny certificate signing requests."),
+        "csr review": CommandEntry("mooring.cli.csr.decision:review", "Decide waiting requests one after the other."),
+        "csr approve": CommandEntry("mooring.cli.csr.decision:approve", "Approve certificate signing requests."),
+        "csr deny": CommandEntry("mooring.cli.csr.decision:deny", "Deny certificate signing requests."),
         "kubeconfig user": CommandEntry("mooring.cli.kubeconfig:user", "Issue a client certificate, as a kubeconfig."),
         "serviceaccount token": CommandEntry(
             "mooring.cli.serviceaccount:token", "Issue a token for a ServiceAccount, as kubectl create token does."
@@ -106,40 +104,40 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
             "mooring.cli.login.credential:credential", "Print the credential of a login for kubectl."
         ),
         "auth explain": CommandEntry(
-            "mooring.cli.auth.explain:explain", "Explain a refused request, or judge a credential in a dry run."
+            "mooring.cli.auth:explain", "Explain a refused request, or judge a credential in a dry run."
         ),
-        "auth whoami": CommandEntry("mooring.cli.auth.whoami:whoami", "Print your identity as the server sees it."),
+        "auth whoami": CommandEntry("mooring.cli.auth:whoami", "Print your identity as the server sees it."),
         "auth hash-password": CommandEntry(
-            "mooring.cli.auth.hashpassword:hash_password_command",
+            "mooring.cli.hashpassword:hash_password_command",
             "Print the hash of a password for --basic-auth-file.",
         ),
         "certs ca": CommandEntry(
-            "mooring.cli.certs.ca:ca", "Create a root CA or an intermediate CA, without a server."
+            "mooring.cli.certs.byhand:ca", "Create a root CA or an intermediate CA, without a server."
         ),
-        "certs server": CommandEntry("mooring.cli.certs.server:server", "Create a serving certificate."),
-        "certs client": CommandEntry("mooring.cli.certs.client:client", "Create a client certificate."),
-        "ca show": CommandEntry("mooring.cli.ca.show:show", "Show the CAs in the data directory of a server."),
+        "certs server": CommandEntry("mooring.cli.certs.byhand:server", "Create a serving certificate."),
+        "certs client": CommandEntry("mooring.cli.certs.byhand:client", "Create a client certificate."),
+        "ca show": CommandEntry("mooring.cli.ca:show", "Show the CAs in the data directory of a server."),
         "ca rollover start": CommandEntry(
-            "mooring.cli.ca.rollover.start:start", "Make a new CA, and trust it beside the old one."
+            "mooring.cli.carollover:start", "Make a new CA, and trust it beside the old one."
         ),
         "ca rollover status": CommandEntry(
-            "mooring.cli.ca.rollover.status:status",
+            "mooring.cli.carollover:status",
             "Show the phase that was reached, and the machines that are behind.",
         ),
-        "ca rollover advance": CommandEntry("mooring.cli.ca.rollover.advance:advance", "Go on to the next phase."),
-        "ca rollover abort": CommandEntry("mooring.cli.ca.rollover.abort:abort", "Go back to the old CA."),
+        "ca rollover advance": CommandEntry("mooring.cli.carollover:advance", "Go on to the next phase."),
+        "ca rollover abort": CommandEntry("mooring.cli.carollover:abort", "Go back to the old CA."),
         "secrets-encryption status": CommandEntry(
-            "mooring.cli.secretsencryption.status:status", "Show which keys have encrypted the stored objects."
+            "mooring.cli.secretsencryption:status", "Show which keys have encrypted the stored objects."
         ),
         "secrets-encryption rotate": CommandEntry(
-            "mooring.cli.secretsencryption.rotate:rotate", "Replace the keys that encrypt the stored objects."
+            "mooring.cli.secretsencryption:rotate", "Replace the keys that encrypt the stored objects."
         ),
         "certs revoke": CommandEntry("mooring.cli.certs.revoke:revoke", "Revoke client certificates of a cluster."),
         "certs list": CommandEntry(
             "mooring.cli.certs.list:list_certificates", "List the certificates that a cluster knows."
         ),
         "certs check": CommandEntry(
-            "mooring.cli.certs.check:check", "List what ends soon, with an exit code for cron."
+            "mooring.cli.certs.ending:check", "List what ends soon, with an exit code for cron."
         ),
         "certs show": CommandEntry("mooring.cli.certs.show:show", "Show a client certificate and its revocation."),
         "config check": CommandEntry(
@@ -152,14 +150,12 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
             "mooring.cli.controllers.manifests:manifests",
             "Print the Kubernetes objects that mooring controllers needs.",
         ),
-        "snapshot save": CommandEntry("mooring.cli.snapshot.save:save", "Save every object of a store to a file."),
-        "snapshot list": CommandEntry("mooring.cli.snapshot.list:list_files", "List snapshots."),
-        "snapshot verify": CommandEntry("mooring.cli.snapshot.verify:verify", "Verify that a snapshot is whole."),
-        "snapshot restore": CommandEntry(
-            "mooring.cli.snapshot.restore:restore", "Restore a snapshot into an empty store."
-        ),
+        "snapshot save": CommandEntry("mooring.cli.snapshot:save", "Save every object of a store to a file."),
+        "snapshot list": CommandEntry("mooring.cli.snapshot:list_files", "List snapshots."),
+        "snapshot verify": CommandEntry("mooring.cli.snapshot:verify", "Verify that a snapshot is whole."),
+        "snapshot restore": CommandEntry("mooring.cli.snapshot:restore", "Restore a snapshot into an empty store."),
         "store verify": CommandEntry(
-            "mooring.cli.store.verify:verify", "Verify a database, and the snapshots beside it."
+            "mooring.cli.storeverify:verify", "Verify a database, and the snapshots beside it."
         ),
         "datastore migrate": CommandEntry(
             "mooring.cli.datastore.migrate:migrate", "Copy a cluster to another store, and compare both."
@@ -173,21 +169,17 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "datastore k3s-bootstrap export": CommandEntry(
             "mooring.cli.datastore.k3sbootstrap:export", "Write the keys of a data directory into a datastore of k3s."
         ),
-        "ends list": CommandEntry("mooring.cli.ends.list:list_ends", "List what a restored store would bring back."),
-        "ends apply": CommandEntry("mooring.cli.ends.apply:apply", "End again what a restored store brought back."),
-        "ends waive": CommandEntry(
-            "mooring.cli.ends.waive:waive", "Let what a restored store brought back count again."
-        ),
-        "audit verify": CommandEntry("mooring.cli.audit.verify:verify", "Verify the records of issued certificates."),
-        "audit list": CommandEntry("mooring.cli.audit.list:list_entries", "List the certificates that were issued."),
+        "ends list": CommandEntry("mooring.cli.ends:list_ends", "List what a restored store would bring back."),
+        "ends apply": CommandEntry("mooring.cli.ends:apply", "End again what a restored store brought back."),
+        "ends waive": CommandEntry("mooring.cli.ends:waive", "Let what a restored store brought back count again."),
+        "audit verify": CommandEntry("mooring.cli.auditverify:verify", "Verify the records of issued certificates."),
+        "audit list": CommandEntry("mooring.cli.audit:list_entries", "List the certificates that were issued."),
         "audit checkpoint": CommandEntry(
-            "mooring.cli.audit.checkpoint:checkpoint", "Print the end of the records, to be kept elsewhere."
+            "mooring.cli.audit:checkpoint", "Print the end of the records, to be kept elsewhere."
         ),
         "help": CommandEntry("mooring.cli.help:show_help", "Print the help of a command."),
         "version": CommandEntry("mooring.cli.help:version", "Print the version of this program."),
-        "completion": CommandEntry(
-            "mooring.cli.completion:completion", "Print a completion script for bash, zsh or fish."
-        ),
+        "completion": CommandEntry("mooring.cli.help:completion", "Print a completion script for bash, zsh or fish."),
     }
 )
 """Every command by its full name."""

@@ -6,9 +6,10 @@ import platform
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import get_completion_class
 
 from mooring import __version__, build
-from mooring.cli.options.client import REPORTED, output_option
+from mooring.cli.options.flags import REPORTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 
@@ -38,3 +39,24 @@ def version(output: str) -> None:
         printed.print_document({"mooring": __version__, "commit": build.commit(), "python": python}, output)
     else:
         echo(f"mooring {build.with_commit(__version__)} (Python {python})")
+
+
+# `mooring completion`: print the completion script of a shell.
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a completion script for bash, zsh or fish.
+
+    For example: `source <(mooring completion bash)`.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None  # click knows every shell of SHELLS
+    root = ctx.find_root().command
+    # click runs `bash` to learn its version; the static source of the script does not need that
+    script = kind(root, {}, "mooring", "_MOORING_COMPLETE")
+    echo(*(script.source_template % script.source_vars()).split("\n"))

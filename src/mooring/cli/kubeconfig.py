@@ -25,7 +25,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.csr.decision import CsrDecision, decide
-from mooring.cli.csr.details import PLURAL
+from mooring.cli.csr.show import PLURAL
 from mooring.cli.options.flags import DURATION, not_empty
 from mooring.cli.printing.output import echo
 from mooring.client.cluster import ClusterClient

@@ -26,8 +26,7 @@ import click
 
 from mooring import __version__, build
 from mooring.cli.commands import COMMANDS, GROUPS, TableGroup
-from mooring.cli.printing.plaintext import clean
-from mooring.cli.printing.redaction import redacted
+from mooring.cli.printing.plaintext import clean, redacted
 from mooring.cli.processtitle import hide_secrets
 from mooring.errors import ArgumentError, ConfigError, MooringError
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mooring.cli.printing.redaction import redacted
+from mooring.cli.printing.plaintext import redacted
 
 SECRET_OPTIONS = frozenset(
     {

@@ -41,8 +41,7 @@ from mooring.cli.certs import inventory
 from mooring.cli.certs.ending import of_server
 from mooring.cli.certs.inventory import PLURAL, PUBLISHED_CLIENT_CAS, QUALIFIED, parse_serial_number, published_cas
 from mooring.cli.cluster import ChosenCluster, ending_options
-from mooring.cli.options.client import SHOWN, output_option
-from mooring.cli.options.flags import NODE, usage
+from mooring.cli.options.flags import NODE, SHOWN, output_option, usage
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_node

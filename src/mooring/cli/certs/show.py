@@ -22,13 +22,12 @@ from mooring.api.mooring.certificaterevocation import key_entry, node_entry, ser
 from mooring.apimachinery.schema import Obj
 from mooring.authn import revocations
 from mooring.cli import serverreport
-from mooring.cli.auth.explain import request_explanation
+from mooring.cli.auth import request_explanation
 from mooring.cli.certs import inventory
 from mooring.cli.certs.ending import known_certificates
 from mooring.cli.certs.inventory import ENDED, EXPIRED, REJECTED, REVOKED, VALID, Inventory, Judged, judge, normalized
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import REPORTED, output_option
-from mooring.cli.options.flags import NODE, REVOCATION
+from mooring.cli.options.flags import NODE, REPORTED, REVOCATION, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
 from mooring.cli.serverreport import ServerReport

@@ -10,10 +10,8 @@ from typing import Any
 import click
 
 from mooring.cli.cluster import selected as selected_cluster
-from mooring.cli.options.bysubject import CommandBySubject
-from mooring.cli.options.client import kubeconfig_option
-from mooring.cli.options.declared import settings_options
-from mooring.cli.options.flags import usage
+from mooring.cli.options.declared import CommandBySubject, settings_options
+from mooring.cli.options.flags import kubeconfig_option, usage
 from mooring.cli.printing import logs
 from mooring.client import kubeconfigfiles
 from mooring.plane.controllersprocess import StandaloneConfig, check, serve

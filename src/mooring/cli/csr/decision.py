@@ -1,18 +1,14 @@
-"""Decision on certificate signing requests: the `approval` subresource, for approve and deny.
-
-Rules kept here (docs/protocol/certificate-signing-requests.md#kubectl-certificate): a request with the opposite decision is an
-error. One with the same decision is success without a write, unless `--force`. A request that the signer would fail is approved
-with `--force` only: one that breaks a rule of its signer, or of which the server says so (the condition WouldFail). A conflict is
-retried up to 10 times on the newest state. With `--fingerprint` only a request for that key is approved; requests are immutable, so
-the key cannot change meanwhile. A request that was shown is decided by its uid: another one may get its name while a person thinks.
-"""
+"""`mooring csr approve`, `deny` and `review`: decisions on certificate signing requests."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from datetime import datetime
+from functools import partial, wraps
+from typing import Any
 
 import click
 
@@ -20,12 +16,11 @@ from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED
 from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster, changing_options
-from mooring.cli.csr.details import PLURAL, QUALIFIED, fingerprint, refusals_by_signer
-from mooring.cli.csr.selection import RequestSelection, confirm
-from mooring.cli.options.client import SHOWN, output_option
-from mooring.cli.options.flags import Option, options_of
+from mooring.cli.csr.show import PLURAL, QUALIFIED, csr_details, fingerprint, print_request, refusals_by_signer, shown
+from mooring.cli.options.flags import REQUEST, SHOWN, Command, Option, not_empty, options_of, output_option
 from mooring.cli.printing import output
-from mooring.cli.printing.output import echo
+from mooring.cli.printing.output import ask, echo, table
+from mooring.cli.valuecompletion import complete_waiting_request
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, rfc3339
 from mooring.controllers.certificates.issuance import (
@@ -38,6 +33,129 @@ from mooring.controllers.certificates.issuance import (
 from mooring.errors import ConfigError, ConflictError, InvalidError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import parse_request
+from mooring.trust.discovery.pins import PinError, parse_pin
+
+# Selection of the certificate signing requests that approve, deny and review decide: by name, by selector, or all that wait.
+#
+# Rules kept here: names and selectors exclude each other. A selector selects undecided requests only. Requests that the user has
+# not named are listed and confirmed first, unless `--yes`; without a terminal `--yes` is needed.
+
+
+def _with_selection(command: Command) -> Command:
+    """Give the command one argument `selection` in place of the flags that select requests."""
+
+    @wraps(command)
+    def selecting(
+        *args: Any,
+        selector: str,
+        field_selector: str,
+        signer: str,
+        name: Sequence[str] = (),
+        all_pending: bool = False,
+        yes: bool = False,
+        **values: Any,
+    ) -> Any:
+        selection = RequestSelection(name, selector, field_selector, signer, all_pending, yes)
+        return command(*args, selection=selection, **values)
+
+    return selecting
+
+
+_SELECTORS = (
+    click.option(
+        "-l",
+        "--selector",
+        default="",
+        callback=not_empty,
+        metavar="SELECTOR",
+        help="Only undecided requests with these labels.",
+    ),
+    click.option(
+        "--field-selector",
+        default="",
+        callback=not_empty,
+        metavar="SELECTOR",
+        help="Only undecided requests with these fields.",
+    ),
+    click.option(
+        "--signer", default="", callback=not_empty, metavar="NAME", help="Only undecided requests for this signer."
+    ),
+)
+selector_options = options_of(*_SELECTORS, _with_selection)
+"""Selectors alone; the command gets the argument `selection`."""
+selection_options = options_of(
+    click.argument("name", nargs=-1, type=REQUEST, shell_complete=complete_waiting_request),
+    *_SELECTORS,
+    click.option("--all-pending", is_flag=True, help="All undecided requests."),
+    click.option("-y", "--yes", is_flag=True, help="Do not ask before deciding requests that are not named."),
+    _with_selection,
+)
+"""NAME… and the flags that select requests in its place; the command gets the argument `selection`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSelection:
+    """Requests that the command line selects."""
+
+    names: Sequence[str] = ()
+    label_selector: str = ""
+    field_selector: str = ""
+    signer: str = ""
+    all_pending: bool = False
+    confirmed: bool = False
+
+    def check(self) -> None:
+        """Raise UsageError when nothing is selected, or names and selectors are mixed."""
+        selects = bool(self.label_selector or self.field_selector or self.signer or self.all_pending)
+        if self.names and selects:
+            raise click.UsageError("NAME cannot be mixed with --selector, --field-selector, --signer or --all-pending")
+        if not self.names and not selects:
+            raise click.UsageError(
+                "name the requests, or select them with --selector, --field-selector, --signer or --all-pending"
+            )
+
+    async def fetch(self, client: ClusterClient) -> Sequence[Obj]:
+        """Return the undecided requests that the selectors select, in order of their creation."""
+        by_signer = f"spec.signerName={self.signer}" if self.signer else ""
+        listed = await client.list(
+            PLURAL,
+            label_selector=self.label_selector,
+            field_selector=",".join(filter(None, (self.field_selector, by_signer))),
+        )
+        undecided = [obj for obj in listed.items if is_undecided(obj)]
+        return sorted(undecided, key=lambda obj: str(obj["metadata"].get("creationTimestamp", "")))
+
+
+def confirm(found: Sequence[Obj], verb: str, now: datetime) -> None:
+    """List the requests and ask on the terminal. Raises ConfigError unless the user agrees."""
+    rows = []
+    for obj in found:
+        details = csr_details(obj, now)
+        request = details.get("request", {})
+        subject = request.get("problem") or request.get("subject", {}).get("text", "")
+        rows.append(
+            (
+                details["name"],
+                details.get("requester", {}).get("username", ""),
+                subject,
+                request.get("key", {}).get("fingerprint", ""),
+            )
+        )
+    echo(*table(("NAME", "REQUESTER", "SUBJECT", "KEY"), rows).split("\n"), err=True)
+    if not sys.stdin.isatty():
+        raise ConfigError(f"nothing was decided: give --yes to {verb} these {len(found)} requests without a terminal")
+    if not click.confirm(f"{verb.capitalize()} these {len(found)} requests?", err=True):
+        raise ConfigError("nothing was decided")
+
+
+# Decision on certificate signing requests: the `approval` subresource, for approve and deny.
+#
+# Rules kept here (docs/protocol/certificate-signing-requests.md#kubectl-certificate): a request with the opposite decision is an
+# error. One with the same decision is success without a write, unless `--force`. A request that the signer would fail is approved
+# with `--force` only: one that breaks a rule of its signer, or of which the server says so (the condition WouldFail). A conflict
+# is retried up to 10 times on the newest state. With `--fingerprint` only a request for that key is approved; requests are
+# immutable, so the key cannot change meanwhile. A request that was shown is decided by its uid: another one may get its name
+# while a person thinks.
 
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}", re.ASCII)
 MAX_CONFLICTS = 10
@@ -230,3 +348,151 @@ async def refuse_waiting(
 def may_be_issued(csr: Obj) -> bool:
     """Return whether a request may still get a certificate."""
     return is_undecided(csr) or is_approved_and_unsigned(csr)
+
+
+# `mooring csr approve`: approve certificate signing requests.
+
+
+@click.command("approve")
+@selection_options
+@click.option(
+    "--fingerprint",
+    default="",
+    callback=not_empty,
+    metavar="sha256:HEX",
+    help="Approve only a request for this key; needs exactly one NAME.",
+)
+@decision_options(
+    "Approved with mooring csr approve.", "Approve a request that would fail, and write one again that is approved."
+)
+def approve(
+    selection: RequestSelection,
+    fingerprint: str,
+    message: str,
+    reason: str,
+    force: bool,
+    dry_run: bool,
+    output: str,
+    chosen: ChosenCluster,
+) -> None:
+    """Approve certificate signing requests, so that the signer issues the certificates.
+
+    Check a request first with mooring csr show NAME, or decide one after the other with mooring csr review.
+    """
+    if fingerprint and len(selection.names) != 1:
+        raise click.UsageError("--fingerprint needs exactly one NAME")
+    try:
+        wanted = str(parse_pin(fingerprint)) if fingerprint else ""
+    except PinError:
+        raise click.UsageError(
+            "--fingerprint must be sha256: and 64 hexadecimal digits, as `mooring csr show` prints it"
+        ) from None
+    decision = CsrDecision(
+        condition="Approved",
+        message=message,
+        reason=checked_reason(reason),
+        force=force,
+        dry_run=dry_run,
+        fingerprint=wanted,
+    )
+    decide_all(selection, decision, output, chosen)
+
+
+# `mooring csr deny`: deny certificate signing requests.
+
+
+@click.command("deny")
+@selection_options
+@decision_options("Denied with mooring csr deny.", "Write the request again when it is denied already.")
+def deny(
+    selection: RequestSelection,
+    message: str,
+    reason: str,
+    force: bool,
+    dry_run: bool,
+    output: str,
+    chosen: ChosenCluster,
+) -> None:
+    """Deny certificate signing requests, for good."""
+    decision = CsrDecision(
+        condition="Denied", message=message, reason=checked_reason(reason), force=force, dry_run=dry_run
+    )
+    decide_all(selection, decision, output, chosen)
+
+
+# `mooring csr review`: decide waiting certificate signing requests one after the other.
+#
+# Rules kept here:
+# * Each request is shown with the difference to what the name of its node had before. The answer is a line of standard input, so
+#   that a terminal and a script work alike. The end of the input ends the review.
+# * A request that was decided meanwhile does not end the review.
+
+APPROVE, DENY, SKIP, QUIT = ANSWERS = ("approve", "deny", "skip", "quit")
+_CONDITIONS = {APPROVE: "Approved", DENY: "Denied"}
+MAX_ANSWER = 4096
+"""Characters of a line that are read."""
+
+
+@click.command("review")
+@selector_options
+@click.option(
+    "--message",
+    default="Decided with mooring csr review.",
+    show_default=True,
+    help="Message of the conditions, for people.",
+)
+@changing_options
+def review(selection: RequestSelection, message: str, chosen: ChosenCluster) -> None:
+    """Show each undecided request with what its node had before, and ask: approve, deny, skip or quit.
+
+    Answers are read from standard input, one a line; the first letter is enough.
+    """
+    clock = chosen.clock
+    counts = dict.fromkeys(ANSWERS, 0)
+
+    async def work(client: ClusterClient) -> None:
+        found = await chosen.retry(partial(selection.fetch, client))
+        if not found:
+            echo("No undecided certificate signing requests found.", err=True)
+        for place, obj in enumerate(found, 1):
+            name = obj["metadata"]["name"]
+            try:
+                newest = await chosen.retry(partial(client.get, PLURAL, name))
+            except NotFoundError:
+                continue
+            if not is_undecided(newest):
+                continue
+            print_request(await chosen.retry(partial(shown, client, newest, clock.now())), clock.now())
+            answer = _ask(f"[{place}/{len(found)}] {name}: approve, deny, skip or quit? ")
+            if answer == QUIT:
+                break
+            if answer in _CONDITIONS:
+                uid = newest["metadata"].get("uid", "")
+                decision = CsrDecision(condition=_CONDITIONS[answer], message=message, uid=uid)
+                try:
+                    await chosen.retry(partial(decide, client, name, decision, clock))
+                except ConfigError as error:
+                    echo(f"Warning: {error}", err=True)
+                    answer = SKIP
+                else:
+                    echo(f"{QUALIFIED}/{name} {decision.condition.lower()}")
+            counts[answer] += 1
+            echo()
+
+    chosen.run(work)
+    echo(f"{counts[APPROVE]} approved, {counts[DENY]} denied, {counts[SKIP]} skipped", err=True)
+
+
+def _ask(question: str) -> str:
+    """Return the answer to a question; `quit` at the end of the input."""
+    while True:
+        ask(question)
+        line = sys.stdin.readline(MAX_ANSWER)
+        if not line:
+            echo(err=True)
+            return QUIT
+        given = line.strip().lower()
+        found = [one for one in ANSWERS if given and one.startswith(given)]
+        if found:
+            return found[0]
+        echo("Answer with approve, deny, skip or quit, or with the first letter.", err=True)

@@ -1,31 +1,292 @@
-"""`mooring csr show`: show the details of certificate signing requests, before and after they are decided.
-
-Rules kept here: `-o json|yaml` prints the details (`mooring.cli.csr.details`) in one document.
-"""
+"""`mooring csr list` and `mooring csr show`: certificate signing requests, and what differs from the last one of a machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 import click
 
+from mooring.api.certificates.certificatesigningrequest import KIND
+from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.meta.printcolumns import spec_of
+from mooring.api.mooring import nodeidentity
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.csr.details import PLURAL, QUALIFIED, csr_details
-from mooring.cli.csr.difference import Before, document, fetch_before, text_lines
-from mooring.cli.options.client import output_option
-from mooring.cli.options.flags import REQUEST
+from mooring.cli.options.flags import LISTED, REQUEST, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo, highlight
 from mooring.cli.valuecompletion import complete_request
 from mooring.client.cluster import ClusterClient
-from mooring.clock import human_duration
+from mooring.clock import human_duration, rfc3339
 from mooring.controllers.certificates.issuance import is_undecided
+from mooring.errors import ForbiddenError, NotFoundError
+from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
+from mooring.pki.errors import PkiError
+from mooring.pki.x509 import bundles, names
+from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
+from mooring.pki.x509.requests import CertificateRequest, parse_request
+from mooring.pki.x509.signers import KUBELET_SERVING, SIGNERS, issued_request
+
+# Details of a certificate signing request for an approver: requester, subject, key, problems, certificate.
+#
+# Upstream planned them for the status of a request (docs/differences.md#kubelet-tls-bootstrap). Rules kept here: only what the
+# signature of the request covers is read from it. A request that cannot be read has a `problem` in place of details. The name and
+# groups of the requester come from the server, the subject comes from the requester: they are kept apart.
+
+PLURAL = KIND.resource.plural
+QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
+_CONDITION = next(column for column in KIND.resource.columns if column.name == "Condition")
+
+
+def csr_details(obj: Obj, now: datetime) -> dict[str, Any]:
+    """Return the details of one request as one document. Empty fields are left out."""
+    spec, status, metadata = obj.get("spec") or {}, obj.get("status") or {}, obj["metadata"]
+    found = {
+        "name": metadata["name"],
+        "created": metadata.get("creationTimestamp"),
+        "requester": _present(
+            {
+                "username": spec.get("username"),
+                "uid": spec.get("uid"),
+                "groups": spec.get("groups"),
+                "extra": spec.get("extra"),
+            }
+        ),
+        "signerName": spec.get("signerName"),
+        "usages": spec.get("usages"),
+        "expirationSeconds": spec.get("expirationSeconds"),
+        "request": _request(spec),
+        "condition": str(_CONDITION.cell(obj, now)),
+        "conditions": status.get("conditions"),
+        "certificate": _certificate(status.get("certificate"), now),
+    }
+    return _present(found)
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value not in (None, "", [], {}, ())}
+
+
+def fingerprint(request: CertificateRequest) -> str:
+    """Return `sha256:<hex>` of the public key, the form of a pin."""
+    return f"sha256:{request.key_fingerprint}"
+
+
+def refusals_by_signer(obj: Obj) -> Sequence[str]:
+    """Return the rules of its signer that a request breaks; none for a request that cannot be read, and for other signers."""
+    return _request(obj.get("spec") or {}).get("refusedBySigner") or ()
+
+
+def _request(spec: dict[str, Any]) -> dict[str, Any]:
+    try:
+        request = issued_request(
+            parse_request(base64_field(spec.get("request"))), spec.get("signerName") or "", spec.get("extra") or {}
+        )
+    except PkiError as error:
+        return {"problem": str(error)}
+    alternatives = request.alternative_names
+    signer = SIGNERS.get(spec.get("signerName") or "")
+    return _present(
+        {
+            "subject": _subject(request.subject),
+            "dnsNames": list(alternatives.dns),
+            "ipAddresses": [str(address) for address in alternatives.ips],
+            "emailAddresses": list(alternatives.emails),
+            "uris": list(alternatives.uris),
+            "key": {"algorithm": request.key_algorithm, "fingerprint": fingerprint(request)},
+            "refusedBySigner": signer.refusals(request, spec.get("usages") or ()) if signer else None,
+        }
+    )
+
+
+def _subject(subject: DistinguishedName) -> dict[str, Any]:
+    return _present(
+        {
+            "commonName": names.common_name(subject),
+            "organizations": list(names.organizations(subject)),
+            "text": subject.rfc4514_string(),
+        }
+    )
+
+
+def _certificate(text: object, now: datetime) -> dict[str, Any]:
+    if not text:
+        return {}
+    try:
+        leaf = bundles.certificates(base64_field(text))[0]
+    except PkiError as error:
+        return {"problem": str(error)}
+    begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    return {
+        "serialNumber": f"{leaf.serial_number:x}",
+        "subject": leaf.subject.rfc4514_string(),
+        "issuer": leaf.issuer.rfc4514_string(),
+        "notBefore": rfc3339(begin),
+        "notAfter": rfc3339(end),
+        "valid": begin <= now < end,
+        "fingerprint": f"sha256:{leaf.fingerprint}",
+    }
+
+
+# `mooring csr list`: list certificate signing requests.
+#
+# Rules kept here: `-o wide` begins with kubectl's columns. The table has those of them that fit 80 columns beside the 52
+# characters of a machine's request. `-o json|yaml` prints the objects of the server.
+
+WIDE_ALONE = frozenset({"SignerName", "Requestor", "RequestedDuration"})
+"""Columns of kubectl that the table leaves to `-o wide`, `csr show` and `csr review`."""
+
+
+@click.command("list")
+@click.option("--signer", default="", metavar="NAME", help="Only requests for this signer.")
+@click.option("--pending", is_flag=True, help="Only requests without a decision.")
+@output_option(*LISTED)
+@cluster_options
+def list_requests(signer: str, pending: bool, output: str, chosen: ChosenCluster) -> None:
+    """List certificate signing requests."""
+    selector = f"spec.signerName={signer}" if signer else ""
+    found: Sequence[Obj] = chosen.run_with_retries(lambda client: client.list(PLURAL, field_selector=selector)).items
+    if pending:
+        found = [obj for obj in found if is_undecided(obj)]
+    print_list(found, output, chosen.clock.now())
+
+
+def print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
+    """Print requests in one of the forms of a list."""
+    if form in ("json", "yaml"):
+        output.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": list(found)}, form)
+    elif form == "name":
+        for obj in found:
+            echo(f"{QUALIFIED}/{obj['metadata']['name']}")
+    elif not found:
+        echo("No certificate signing requests found.", err=True)
+    else:
+        columns = [one for one in KIND.resource.columns if form == "wide" or one.name not in WIDE_ALONE]
+        headers = [column.name.upper() for column in columns]
+        rows = [[str(column.cell(obj, now)) for column in columns] for obj in found]
+        if form == "wide":
+            headers += ["SUBJECT", "KEY"]
+            for row, obj in zip(rows, found, strict=True):
+                row += _wide_cells(csr_details(obj, now).get("request") or {})
+        output.print_table(headers, rows)
+
+
+def _wide_cells(request: dict[str, Any]) -> list[str]:
+    if "problem" in request:
+        return [f"<unreadable: {request['problem']}>", "<none>"]
+    return [request.get("subject", {}).get("text", "<none>"), request["key"]["fingerprint"]]
+
+
+# Difference between a request for a node's certificate and what the name of the node had before.
+#
+# Rules kept here:
+# * The name is that of the subject. Its NodeIdentity holds the keys, the token and the address of before. The Node holds the
+#   names and addresses of the machine, with which those of a serving certificate are compared.
+# * An object that is missing, or that the user may not read, is left out without an error. Another Kubernetes has no
+#   NodeIdentity.
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Objects that the name of a node has now: its NodeIdentity and its Node, where there are any."""
+
+    node_name: str
+    identity: Obj | None
+    node: Obj | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One line: what it is about, the value of before, and that of the request. Empty texts mean none."""
+
+    label: str
+    old: str
+    new: str
+
+    @property
+    def changed(self) -> bool:
+        return self.old != self.new
+
+
+async def fetch_before(client: ClusterClient, details: dict[str, Any]) -> Before | None:
+    """Return what the node of a request has now; None for a request that is not for a node. Raises ApiError, PeerError."""
+    common_name = details.get("request", {}).get("subject", {}).get("commonName", "")
+    if not common_name.startswith(NODE_PREFIX):
+        return None
+    name = common_name.removeprefix(NODE_PREFIX)
+    return Before(name, await _found(client, nodeidentity.PLURAL, name), await _found(client, "nodes", name))
+
+
+async def _found(client: ClusterClient, plural: str, name: str) -> Obj | None:
+    try:
+        return await client.get(plural, name)
+    except (NotFoundError, ForbiddenError):
+        return None
+
+
+def differences(obj: Obj, details: dict[str, Any], before: Before) -> list[Difference]:
+    """Return what a person compares before a decision."""
+    request, requester = details.get("request", {}), details.get("requester", {}).get("username", "")
+    recorded = spec_of(before.identity) if before.identity is not None else {}
+    keys = nodeidentity.keys_of(before.identity) if before.identity is not None else []
+    newest = keys[-1] if keys else {}
+    token = requester.removeprefix(BOOTSTRAP_USER_PREFIX)
+    found = [
+        Difference("Source address", recorded.get("sourceAddress", ""), source_address_of(obj)),
+        Difference("Token", recorded.get("token", ""), token if token != requester else ""),
+        Difference("Node", before.node["metadata"].get("uid", "") if before.node else "", ""),
+    ]
+    if details.get("signerName") == KUBELET_SERVING:
+        status = (before.node.get("status") or {}) if before.node else {}
+        reported = sorted({one.get("address", "") for one in status.get("addresses") or ()})
+        asked = sorted((*request.get("dnsNames", ()), *request.get("ipAddresses", ())))
+        return [Difference("Names and addresses", ", ".join(reported), ", ".join(asked)), *found]
+    key = request.get("key", {}).get("fingerprint", "")
+    has_key = any(one.get("publicKey") == key for one in keys)
+    return [
+        Difference("Key", key if has_key else newest.get("publicKey", ""), key),
+        *found,
+        Difference("Certificate serial", newest.get("serialNumber", ""), ""),
+        Difference("Certificate expiry", newest.get("notAfter", ""), ""),
+    ]
+
+
+def document(obj: Obj, details: dict[str, Any], before: Before) -> dict[str, Any]:
+    """Return the difference for JSON and YAML."""
+    lines = differences(obj, details, before)
+    return {
+        "nodeName": before.node_name,
+        "recorded": before.identity is not None,
+        "fields": [{"field": one.label, "old": one.old, "new": one.new} for one in lines],
+    }
+
+
+def text_lines(obj: Obj, details: dict[str, Any], before: Before) -> list[tuple[str, str, bool]]:
+    """Return (label, text, whether a person must look at it) for each line."""
+    if before.identity is None and before.node is None:
+        return [("Before", f'nothing is recorded about node "{before.node_name}"', False)]
+    lines = []
+    for one in differences(obj, details, before):
+        if not one.old and not one.new:
+            continue
+        if one.label.startswith("Certificate") or one.label == "Node":
+            lines.append((f"Before: {one.label.lower()}", one.old, False))
+        elif one.changed:
+            lines.append((one.label, f"{one.old or '<none>'} -> {one.new or '<none>'}", bool(one.old)))
+        else:
+            lines.append((one.label, f"{one.new} (as before)", False))
+    return lines
+
+
+# `mooring csr show`: show the details of certificate signing requests, before and after they are decided.
+#
+# Rules kept here: `-o json|yaml` prints the details (`mooring.cli.csr.show`) in one document.
 
 Shown = tuple[Obj, dict[str, Any], Before | None]
 """A request, its details, and what its node had before; None for a decided request and for one that is not for a node."""

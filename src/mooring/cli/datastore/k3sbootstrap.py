@@ -20,10 +20,9 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from mooring.cli.options import machine
-from mooring.cli.options.client import REPORTED, output_option
-from mooring.cli.options.flags import options_of, usage
-from mooring.cli.options.storage import ETCD_ACCESS, etcd_options
+from mooring.cli.options import flags
+from mooring.cli.options.flags import REPORTED, options_of, output_option, usage
+from mooring.cli.options.server import ETCD_ACCESS, etcd_options
 from mooring.cli.printing.output import echo, print_document, print_table
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.clock import Clock, SystemClock, rfc3339
@@ -113,7 +112,7 @@ def import_(source: str, data_dir: str, token: str, token_file: str, **values: A
     The CA of k3s's servers issues from then on, and that of its clients is trusted beside it. Other files go to k3s/ in the data
     directory. Stop k3s first.
     """
-    root = machine.data_directory(data_dir)
+    root = flags.data_directory(data_dir)
     _, passphrase = _token(source, token, token_file)
     found = _opened(source, token, token_file, values)
     keys = keys_of(found.files)
@@ -155,7 +154,7 @@ def export(target: str, data_dir: str, token: str, token_file: str, **values: An
     TARGET is named as SOURCE of `import`; a SQLite file that is missing is made. k3s then starts with these keys and this token.
     CAs that only k3s has are made, unless an import kept them.
     """
-    root = machine.data_directory(data_dir)
+    root = flags.data_directory(data_dir)
     _, passphrase = _token(target, token, token_file)
     clock = SystemClock()
     with exclusive(root):

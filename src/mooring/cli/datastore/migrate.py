@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from mooring.cli.options.client import REPORTED, output_option
-from mooring.cli.options.flags import usage
-from mooring.cli.options.storage import ETCD_ACCESS, etcd_options
+from mooring.cli.options.flags import REPORTED, output_option, usage
+from mooring.cli.options.server import ETCD_ACCESS, etcd_options
 from mooring.cli.printing.output import echo, print_document
 from mooring.cli.printing.progressbar import progress_bar
 from mooring.clock import Clock, SystemClock

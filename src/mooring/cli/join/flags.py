@@ -1,10 +1,7 @@
-"""Values of `join` and `agent`: from flags, environment variables and a configuration file, each with its source.
+"""Progress of a join on standard output.
 
-Rules kept here:
-* The command line wins over a variable, a variable over the file, the file over the default. In a join the k3s way the file wins
-  over variables, as in k3s.
-* An error names the flag, and before it the variable, or the line of the file, that gave the value.
-* Variables that mean something else to a server of this machine have names of their own (`MOORING_AGENT_…`).
+Rules kept here: each finished step is one line, `[step] text (12 ms)`. A terminal also shows the present state of a step in a line
+that is replaced; warnings, failures and plans stay. The names of steps are an interface (`mooring.agent.steps`).
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
@@ -26,17 +23,120 @@ from click.core import ParameterSource
 from mooring.agent.join import JoinOptions
 from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.settings import AgentSettings
-from mooring.cli.join import k3sconfig
+from mooring.agent.steps import Progress, Report
 from mooring.cli.options.flags import Option
-from mooring.cli.printing.output import echo
-from mooring.client.files import MAX_READ, read_limited
+from mooring.cli.printing.output import clean, echo
+from mooring.cli.printing.plaintext import redacted
+from mooring.client.files import MAX_READ, exposure, os_reason, read_limited, refuse_other_writers
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings.declaration import Setting, Settings
 from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinSettings, MemberSettings
-from mooring.trust.k3s.agentfile import AgentFile
+from mooring.trust.k3s.agentfile import AgentFile, read_agent_file
 from mooring.trust.nodename import name_note, parse_code
+
+
+def line(progress: Progress) -> str:
+    """Return `[step] text (12 ms)`, without the time while the step runs."""
+    text = redacted(clean(progress.message))
+    return f"[{progress.step}] {text}" + ("" if progress.seconds is None else f" ({elapsed(progress.seconds)})")
+
+
+def elapsed(seconds: float) -> str:
+    """Return a duration such as `12 ms` or `1.3 s`."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+@contextmanager
+def progress_printer() -> Iterator[Report]:
+    """Yield the function that prints the progress of one join, with a spinner on a terminal."""
+    if not sys.stdout.isatty():
+        yield lambda progress: echo(line(progress))
+        return
+    from rich.console import Console  # only a terminal needs it
+
+    console = Console(highlight=False, soft_wrap=True)
+    with console.status("joining") as status:
+
+        def report(progress: Progress) -> None:
+            if progress.transient:
+                status.update(f"{progress.step}: {clean(redacted(progress.message))}".replace("[", "\\["))
+            else:
+                console.print(line(progress), markup=False)
+
+        yield report
+
+
+# Configuration file of `join` and `agent`, in the form of k3s's, with its drop-ins: read with bounds, checked for other users.
+#
+# Rules kept here (docs/protocol/k3s.md#configuration-file-of-an-agent):
+# * The drop-ins are the files `*.yaml` and `*.yml` of the directory `FILE.d`, by name. The file or one drop-in must be there when
+#   the file is named.
+# * Each file has a limit of bytes, and the directory one of files.
+# * A file that every user may write or replace is refused, and so is one that other users may read when it holds a secret. In the
+#   default place it must belong to root or to the user of this process, and so must every drop-in.
+
+DEFAULT_CONFIG = "/etc/mooring/agent.yaml"
+K3S_CONFIG = "/etc/rancher/k3s/config.yaml"
+"""k3s's `--config`."""
+MAX_BYTES = 1 << 20
+"""Largest file: the flags of an agent have a few kB."""
+MAX_DROP_INS = 64
+SUFFIXES = (".yaml", ".yml")
+URLS = ("http://", "https://")
+
+
+def read(config: str, settings: Sequence[Setting], default: Path = Path()) -> AgentFile:
+    """Return the flags of the file `config`, or of the default file, which may be missing. Raises ConfigError."""
+    if config.startswith(URLS):
+        raise ConfigError("--config: a URL is not fetched; save the file on this machine, and name it")
+    path = Path(config) if config else default
+    paths = _drop_ins(path)
+    if _is_there(path) or (config and not paths):  # reading a named file that is missing reports it
+        paths = [path, *paths]
+    for path in paths:
+        # a drop-in is not named: its owner could have made its directory beside a file in /tmp
+        refuse_other_writers(path, "could send this machine to another server", named=path == Path(config))
+    file = read_agent_file([(str(path), read_limited(path, MAX_BYTES)) for path in paths], settings)
+    for secret_path, key in file.secrets.items():
+        if Path(secret_path).is_file() and (problem := exposure(Path(secret_path))):
+            raise ConfigError(f'{problem}, because it holds the secret "{key}"')
+    return file
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {os_reason(error)}") from error
+    return True
+
+
+def _drop_ins(path: Path) -> list[Path]:
+    """Return the drop-ins beside a file, by name. Raises ConfigError."""
+    directory = path.with_name(f"{path.name}.d")
+    try:
+        with os.scandir(directory) as entries:
+            names = sorted(one.name for one in entries if one.name.lower().endswith(SUFFIXES) and not one.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ConfigError(f"{directory} cannot be read: {os_reason(error)}") from error
+    if len(names) > MAX_DROP_INS:
+        raise ConfigError(f"{directory} has more than {MAX_DROP_INS} drop-ins; is it the right directory?")
+    return [directory / name for name in names]
+
+
+# Values of `join` and `agent`: from flags, environment variables and a configuration file, each with its source.
+#
+# Rules kept here:
+# * The command line wins over a variable, a variable over the file, the file over the default. In a join the k3s way the file
+#   wins over variables, as in k3s.
+# * An error names the flag, and before it the variable, or the line of the file, that gave the value.
+# * Variables that mean something else to a server of this machine have names of their own (`MOORING_AGENT_…`).
 
 S = TypeVar("S", bound=Settings)
 
@@ -127,9 +227,7 @@ def config_option(default: str, variable: str | None = CONFIG_VARIABLE) -> Optio
 
 def read_config(given: Given) -> AgentFile:
     """Return the file of `--config`, else the default file below the root, if it is there. Raises ConfigError."""
-    return k3sconfig.read(
-        given.values["config"], SETTINGS, Path(given.values["root"]) / k3sconfig.DEFAULT_CONFIG.lstrip("/")
-    )
+    return read(given.values["config"], SETTINGS, Path(given.values["root"]) / DEFAULT_CONFIG.lstrip("/"))
 
 
 def names_discovery(given: Given, settings: JoinSettings) -> bool:

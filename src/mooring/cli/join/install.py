@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
+from mooring.cli import systemd
 from mooring.cli.join.unit import NAME, AgentUnit, agent_unit, unit_options
-from mooring.cli.options.client import REPORTED, output_option
+from mooring.cli.options.flags import REPORTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
-from mooring.cli.systemd import systemctl
-from mooring.cli.systemd.systemctl import Unit
+from mooring.cli.systemd import Unit
 from mooring.errors import ConfigError
 
 _WRITER = "mooring agent install"
@@ -23,14 +23,14 @@ _WRITER = "mooring agent install"
 
 def service(unit_dir: str = "") -> Unit:
     """Return the unit of the agent on this machine; by default in the directory for units of an administrator."""
-    return Unit(unit_dir or systemctl.UNITS, NAME, _WRITER)
+    return Unit(unit_dir or systemd.UNITS, NAME, _WRITER)
 
 
 def unit_dir_option(function: Any) -> Any:
     """Add `--unit-dir`."""
     return click.option(
         "--unit-dir",
-        default=systemctl.UNITS,
+        default=systemd.UNITS,
         show_default=True,
         metavar="DIR",
         help="Directory in which systemd reads units.",

@@ -19,7 +19,7 @@ from mooring.agent.join import Joined, JoinOptions
 from mooring.agent.join import join as join_cluster
 from mooring.agent.registration import NONE as NO_NODE
 from mooring.agent.steps import JoinError, Progress, Report
-from mooring.cli.join import install, k3sconfig, progress
+from mooring.cli.join import flags, install
 from mooring.cli.join.flags import (
     Given,
     config_option,
@@ -30,12 +30,11 @@ from mooring.cli.join.flags import (
     report_lowering,
 )
 from mooring.cli.join.unit import AgentUnit, agent_unit
-from mooring.cli.options.bysubject import CommandBySubject
-from mooring.cli.options.client import REPORTED, output_option
-from mooring.cli.options.declared import settings_options
+from mooring.cli.options.declared import CommandBySubject, settings_options
+from mooring.cli.options.flags import REPORTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
-from mooring.cli.printing.redaction import redacted
+from mooring.cli.printing.plaintext import redacted
 from mooring.clock import SystemClock, rfc3339
 from mooring.errors import ConfigError
 from mooring.trust.joinconfiguration import JoinPlan, JoinSettings
@@ -46,7 +45,7 @@ SYSTEMD = Path("/run/systemd/system")
 
 @click.command("join", cls=CommandBySubject)
 @settings_options(JoinSettings.declared())
-@config_option(k3sconfig.DEFAULT_CONFIG)
+@config_option(flags.DEFAULT_CONFIG)
 @click.option("--dry-run", is_flag=True, help="Perform discovery only, print the other steps, and write nothing.")
 @click.option(
     "--discover-only",
@@ -90,7 +89,7 @@ def join(
     if output != "text":
         _join_with_document(plan, options, wanted, output)
         return
-    with progress.progress_printer() as report:
+    with flags.progress_printer() as report:
         joined = asyncio.run(_run(plan, options, report))
     for line in _result_lines(joined, options):
         echo(line)

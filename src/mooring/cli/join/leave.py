@@ -20,12 +20,11 @@ from mooring.agent import leave as leaving
 from mooring.agent.k3s.files import DATA_DIR, AgentFiles
 from mooring.agent.leave import Membership
 from mooring.agent.state import NodeState
-from mooring.cli.join import install, k3sconfig
-from mooring.cli.options.client import REPORTED, output_option
+from mooring.cli.join import flags, install
+from mooring.cli.options.flags import REPORTED, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
-from mooring.cli.systemd.systemctl import Unit
-from mooring.cli.systemd.unitfile import specifiers
+from mooring.cli.systemd import Unit, specifiers
 from mooring.client.files import read_limited
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
@@ -68,7 +67,7 @@ def leave(root: str, data_dir: str, way: str | None, files_only: bool, yes: bool
     if unit is not None:
         unit.uninstall()
     leaving.remove(found)
-    config = Path(root) / k3sconfig.DEFAULT_CONFIG.lstrip("/")
+    config = Path(root) / flags.DEFAULT_CONFIG.lstrip("/")
     if output != "text":
         document: dict[str, Any] = {
             "kind": "LeaveResult",

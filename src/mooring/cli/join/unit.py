@@ -21,20 +21,12 @@ from mooring.agent.k3s.files import AgentFiles
 from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.settings import AgentSettings
 from mooring.agent.state import NodeState
-from mooring.cli.join import k3sconfig
+from mooring.cli.join import flags
 from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given, config_option, read_config
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import options_of
 from mooring.cli.printing.output import echo
-from mooring.cli.systemd.unitfile import (
-    SANDBOX,
-    WATCHDOG_SECONDS,
-    arguments_of,
-    command_line,
-    program_words,
-    quote,
-    specifiers,
-)
+from mooring.cli.systemd import SANDBOX, WATCHDOG_SECONDS, arguments_of, command_line, program_words, quote, specifiers
 
 _UNIT = """\
 [Unit]
@@ -72,7 +64,7 @@ class AgentUnit:
 
 unit_options = options_of(
     settings_options(UNIT_SETTINGS, variables=False),
-    config_option(k3sconfig.DEFAULT_CONFIG, None),
+    config_option(flags.DEFAULT_CONFIG, None),
     click.option("--program", default="", metavar="PATH", help="Absolute path of mooring. [default: this program]"),
 )
 """Flags of an agent that a unit may hold, `--config` and `--program`."""

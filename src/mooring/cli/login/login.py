@@ -27,8 +27,7 @@ import click
 from mooring.cli import cluster
 from mooring.cli.login.kubeconfigentries import KubeconfigFiles, new_login_command, plan_entries, plugin_login
 from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, SECRET_IN_FORM, LoginNeededError, log_in, renew
-from mooring.cli.options.client import kubeconfig_option
-from mooring.cli.options.flags import WholeNumber, usage
+from mooring.cli.options.flags import WholeNumber, kubeconfig_option, usage
 from mooring.cli.printing.output import echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import check_writable, read_limited

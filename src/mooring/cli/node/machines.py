@@ -1,27 +1,36 @@
-"""Machines of a cluster, as their Nodes and NodeIdentities show them.
-
-Rules kept here:
-* A machine has a Node, or a NodeIdentity whose Node was deleted or never registered. With another Kubernetes API server, or for a
-  user who may not read NodeIdentities, only Nodes are known.
-* The certificate of a machine is the one that ends last of those that the server accepts.
-"""
+"""`mooring node list`, `show` and `delete`: the machines of a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
+
+import click
 
 from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.membership import NODES, has_ended, is_terminating
 from mooring.apimachinery.schema import Obj
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import VALID, Inventory, KnownCertificate
+from mooring.cli.cluster import ChosenCluster, cluster_options, ending_options, printed_deletions
+from mooring.cli.options.flags import LISTED, NODE, SHOWN, output_option
+from mooring.cli.printing import output as printed
+from mooring.cli.printing.output import echo
+from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import NotMooringError
 from mooring.clock import human_duration, parse_rfc3339
-from mooring.errors import ForbiddenError
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError
+
+# Machines of a cluster, as their Nodes and NodeIdentities show them.
+#
+# Rules kept here:
+# * A machine has a Node, or a NodeIdentity whose Node was deleted or never registered. With another Kubernetes API server, or for
+#   a user who may not read NodeIdentities, only Nodes are known.
+# * The certificate of a machine is the one that ends last of those that the server accepts.
 
 READY, NOT_READY, LOST, DELETING, NO_NODE, ENDED = "Ready", "NotReady", "Lost", "Deleting", "NoNode", "Ended"
 """States of a machine. Lost: nothing was heard of it for the grace period of its heartbeat. NoNode: a member that registered no
@@ -125,3 +134,135 @@ def until(text: str, now: datetime) -> str:
 def age(text: str, now: datetime) -> str:
     """Return how long ago a moment was."""
     return human_duration(now - parse_rfc3339(text)) if text else "<unknown>"
+
+
+# `mooring node list`: list the machines of a cluster.
+
+HEADERS = ("NAME", "STATE", "CERTIFICATE ENDS", "TOKEN", "AGE")
+WIDE = ("ADDRESSES", "FROM", "KEY")
+_NONE = "<none>"
+
+
+@click.command("list")
+@click.option("--all", "-a", "show_all", is_flag=True, help="Also machines whose membership has ended.")
+@click.option("--state", type=click.Choice(STATES), help="Only machines in this state.")
+@output_option(*LISTED)
+@cluster_options
+def list_nodes(show_all: bool, state: str | None, output: str, chosen: ChosenCluster) -> None:
+    """List the machines of a cluster: their state, and when their certificates end."""
+    now = chosen.clock.now()
+    found, _ = chosen.run_with_retries(lambda client: fetch(client, now))
+    wanted = [one for one in found if (one.state == state if state else show_all or one.state != ENDED)]
+    if output in ("json", "yaml"):
+        items = [one.document() for one in wanted]
+        printed.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}, output)
+    elif output == "name":
+        for one in wanted:
+            echo(f"node/{one.name}")
+    elif not wanted:
+        echo("No machines found.", err=True)
+    else:
+        print_table(wanted, now, is_wide=output == "wide")
+        if any(one.state == NO_NODE for one in wanted):
+            echo(f"{NO_NODE}: {NEVER_REGISTERED}.", err=True)
+
+
+def print_table(found: Sequence[KnownMachine], now: datetime, *, is_wide: bool) -> None:
+    """Print machines as a table."""
+    rows = [(*_cells(one, now), *(_wide_cells(one) if is_wide else ())) for one in found]
+    printed.print_table((*HEADERS, *(WIDE if is_wide else ())), rows)
+
+
+def _cells(one: KnownMachine, now: datetime) -> tuple[str, ...]:
+    certificate = one.certificate
+    ends = until(certificate.expires, now) if certificate is not None else _NONE
+    token = spec_of(one.identity).get("token", "") if one.identity is not None else ""
+    return one.name, one.state, ends, token or _NONE, age(one.created, now)
+
+
+def _wide_cells(one: KnownMachine) -> tuple[str, ...]:
+    source = spec_of(one.identity).get("sourceAddress", "") if one.identity is not None else ""
+    key = one.certificate.public_key if one.certificate is not None else ""
+    return ",".join(one.addresses) or _NONE, source or _NONE, key or _NONE
+
+
+# `mooring node show`: show what a cluster knows of a machine.
+
+
+@click.command("show")
+@click.argument("name", nargs=-1, type=NODE, required=True, shell_complete=complete_node)
+@output_option(*SHOWN)
+@cluster_options
+def show(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
+    """Show machines: their state, addresses, and certificates."""
+    now = chosen.clock.now()
+    found, _ = chosen.run_with_retries(lambda client: fetch(client, now))
+    known = {one.name: one for one in found}
+    if missing := [one for one in name if one not in known]:
+        raise ConfigError(f'there is no machine "{missing[0]}" in this cluster: mooring node list --all lists them')
+    wanted = [known[one] for one in dict.fromkeys(name)]
+    if output in ("json", "yaml"):
+        items = [one.document() for one in wanted]
+        document = items[0] if len(items) == 1 else {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}
+        printed.print_document(document, output)
+        return
+    for number, one in enumerate(wanted):
+        if output == "name":
+            echo(f"node/{one.name}")
+            continue
+        if number:
+            echo()
+        echo(*_lines(one, now))
+
+
+def _lines(one: KnownMachine, now: datetime) -> list[str]:
+    found = one.document()
+    labelled = [
+        ("Name", one.name),
+        ("State", f"{one.state}: {message}" if (message := found.get("message")) else one.state),
+        ("Addresses", ", ".join(one.addresses)),
+        ("Created", f"{one.created}, {age(one.created, now)} ago" if one.created else ""),
+        ("Node uid", found.get("nodeUID", "")),
+        ("Token", found.get("token", "")),
+        ("Asked from", found.get("from", "")),
+        *(
+            (
+                "Certificate",
+                f"{known.serial_number}, {known.state}{f' ({known.reason})' if known.reason else ''}, ends "
+                f"{known.expires or '<unknown>'}, {known.user}",
+            )
+            for known in one.certificates
+        ),
+    ]
+    return [f"{label + ':':<14}{value}" for label, value in labelled if value]
+
+
+# `mooring node delete`: delete Nodes, which ends the membership of their machines.
+
+
+@click.command("delete")
+@click.argument("name", nargs=-1, type=NODE, required=True, shell_complete=complete_node)
+@output_option(*SHOWN)
+@ending_options
+def delete(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
+    """Delete Nodes. With a Mooring server this ends the membership of their machines: their certificates are refused at once.
+
+    A server with --node-deletion=reregisters, and another Kubernetes API server, go on accepting the certificates. The first
+    refuses them after mooring certs revoke --node.
+    """
+
+    async def work(client: ClusterClient) -> str:
+        with printed_deletions(output) as report:
+            for one in name:
+                try:
+                    await chosen.retry(partial(client.delete, NODES, one))
+                except NotFoundError:
+                    revoke = f"mooring certs revoke --node {one}"
+                    raise ConfigError(
+                        f'there is no Node "{one}"; if a machine of this name never registered one, run {revoke}'
+                    ) from None
+                report(f"node/{one}", f"node/{one} deleted")
+        return await inventory.unenforced(client)
+
+    if unenforced := chosen.run(work):
+        echo(f"warning: {unenforced}.", err=True)

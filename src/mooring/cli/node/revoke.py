@@ -28,10 +28,9 @@ from mooring.cli.certs.inventory import QUALIFIED
 from mooring.cli.certs.revoke import Revocation, refuse_own, refuse_unenforced, unknown, write
 from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.csr.decision import may_be_issued, refuse_waiting
-from mooring.cli.csr.details import fingerprint
-from mooring.cli.machine.authorize import QUALIFIED as QUALIFIED_MACHINE
-from mooring.cli.options.client import SHOWN, output_option
-from mooring.cli.options.flags import NODE
+from mooring.cli.csr.show import fingerprint
+from mooring.cli.machine import QUALIFIED as QUALIFIED_MACHINE
+from mooring.cli.options.flags import NODE, SHOWN, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
 from mooring.cli.valuecompletion import complete_node

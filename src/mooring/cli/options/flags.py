@@ -1,21 +1,72 @@
-"""Types and helpers of flags that several commands share.
-
-Durations are written as Go writes them (`24h0m0s`, `90s`), and may have days and weeks (`7d`, `1w`).
-"""
+"""Defaults of a server's settings that depend on this machine: data directory and a free port."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from mooring.client.files import home
 from mooring.duration import parse_long_duration
-from mooring.errors import ConfigError
+from mooring.errors import ArgumentError, ConfigError
+from mooring.listensockets import ListenError, bound_port, close_all, listen
+from mooring.settings.addresses import DEFAULT_PORT
+
+
+def default_data_dir() -> str:
+    """Return /var/lib/mooring for root, else the user's own data directory (XDG base directories)."""
+    if os.geteuid() == 0:
+        return "/var/lib/mooring"
+    base = os.environ.get("XDG_DATA_HOME", "")
+    # the specification requires that relative paths are ignored
+    root = Path(base) if base.startswith("/") else home() / ".local" / "share"
+    return str(root / "mooring")
+
+
+def data_directory(value: str) -> Path:
+    """Return the data directory of `--data-dir`, by default that of this user. Raises ArgumentError for an empty flag.
+
+    A variable that was meant to hold the directory would otherwise choose another cluster.
+    """
+    context = click.get_current_context(silent=True)
+    if not value and context and context.get_parameter_source("data_dir") is ParameterSource.COMMANDLINE:
+        raise ArgumentError("data-dir: the directory is not named; leave the flag out for the default")
+    return Path(value or default_data_dir()).absolute()
+
+
+READS_SERVER = "this command reads the data directory of a server, and no kubeconfig; give --data-dir"
+"""End of the error of such a command without the directory."""
+
+
+def server_directory(value: str) -> Path:
+    """Return the data directory of a server on this machine, as `data_directory`. Raises ConfigError where there is none."""
+    path = data_directory(value)
+    if not path.is_dir():
+        raise ConfigError(f"{path} is not there: {READS_SERVER}")
+    return path
+
+
+def free_port(address: str) -> int:
+    """Return a TCP port that is free at an IP address now; DEFAULT_PORT when the address is not of this machine."""
+    try:
+        sockets = listen(address, 0)
+    except ListenError:
+        return DEFAULT_PORT  # the server fails to listen, with an error that names the address
+    port = bound_port(sockets)
+    close_all(sockets)
+    return port
+
+
+# Types and helpers of flags that several commands share.
+#
+# Durations are written as Go writes them (`24h0m0s`, `90s`), and may have days and weeks (`7d`, `1w`).
 
 Command = Callable[..., Any]
 """The function of a command, which gets the values of its flags by name."""
@@ -162,3 +213,35 @@ def usage() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
+
+
+# Flags of the commands that talk to a cluster.
+
+kubeconfig_option = options_of(
+    click.option(
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="Kubeconfig of the cluster. [default: $KUBECONFIG, ~/.kube/config, /etc/kubernetes/admin.conf, "
+        "admin.conf of the data directory; the first that is there]",
+    ),
+    click.option(
+        "--context", "context_name", default="", metavar="NAME", help="Context to use. [default: the current one]"
+    ),
+)
+
+
+LISTED = ("table", "wide", "json", "yaml", "name")
+"""Forms of a list. The table fits 80 columns."""
+SHOWN = ("text", "json", "yaml", "name")
+"""Forms of an object that is shown or was changed."""
+REPORTED = ("text", "json", "yaml")
+"""Forms of a report about something that has no name in the cluster."""
+
+
+def output_option(*formats: str) -> Option:
+    """Add `-o`, with the first format as default."""
+    return click.option(
+        "-o", "--output", "output", type=click.Choice(formats), default=formats[0], show_default=True,
+        help="Form of the output.",
+    )  # fmt: skip

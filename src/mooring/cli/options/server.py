@@ -1,26 +1,77 @@
-"""Flags of the commands that start a server, and the configuration that they mean.
-
-The flags follow from the settings in `mooring.plane.configuration.SUBJECTS`.
-"""
+"""Options of commands that read the configuration of a server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
-from mooring.cli.options import machine
+from mooring.cli.options import flags
 from mooring.cli.options.configfile import ConfigFile, config_option
 from mooring.cli.options.declared import settings_options
-from mooring.cli.options.flags import Command
+from mooring.cli.options.flags import Command, Option, options_of
 from mooring.client.sourceaddress import detected_addresses
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig, declared_settings, server_config
 from mooring.plane.endpoints import given_before, with_published
 from mooring.settings.addresses import parse_bind_address
-from mooring.settings.declaration import split_commas
+from mooring.settings.declaration import Setting, split_commas
+from mooring.settings.snapshots import SnapshotSettings
+from mooring.settings.storage import StorageSettings
+
+# Flags of the commands that open the store of a server without serving: those of the server, and its configuration file.
+
+ETCD_ACCESS = frozenset(
+    {"etcd_prefix", "etcd_cafile", "etcd_certfile", "etcd_keyfile", "etcd_username", "etcd_password_file"}
+)
+"""Settings of an etcd without its URLs."""
+
+
+def storage_options(*more: str) -> Option:
+    """Return a decorator that adds `--config` and the flags of the store, and those settings of snapshots that are named."""
+    return _options(
+        [*StorageSettings.declared(), *(one for one in SnapshotSettings.declared() if one.field in more)],
+    )
+
+
+def snapshot_directory_options(command: Command) -> Command:
+    """Add `--config` and the flags that say where the snapshots of a server are."""
+    declared = (*StorageSettings.declared(), *SnapshotSettings.declared())
+    return _options([one for one in declared if one.field in ("data_dir", "snapshot_dir")])(command)
+
+
+def etcd_options(command: Command) -> Command:
+    """Add `--config` and the flags with which an etcd is reached whose URL is given otherwise."""
+    return _options([one for one in StorageSettings.declared() if one.field in ETCD_ACCESS])(command)
+
+
+def _options(settings: Sequence[Setting]) -> Option:
+    return options_of(config_option(declared_settings()), settings_options(settings))
+
+
+def storage_settings(values: dict[str, Any]) -> StorageSettings:
+    """Return the settings of the store for the values of `storage_options`. Raises ConfigError."""
+    settings = StorageSettings.read({**values, "data_dir": _data_dir(values)})
+    if settings.in_memory:
+        raise ConfigError("storage: memory: is lost when its server ends; name a store that stays")
+    return settings
+
+
+def snapshot_directory(values: dict[str, Any]) -> Path:
+    """Return the directory of snapshots. Raises ConfigError."""
+    return Path(SnapshotSettings.read(values).directory(_data_dir(values)))
+
+
+def _data_dir(values: dict[str, Any]) -> str:
+    return str(flags.data_directory(values["data_dir"]))
+
+
+# Flags of the commands that start a server, and the configuration that they mean.
+#
+# The flags follow from the settings in `mooring.plane.configuration.SUBJECTS`.
 
 
 def server_options(command: Command) -> Command:
@@ -34,7 +85,7 @@ def server_configuration(*, config: ConfigFile | None = None, **values: Any) -> 
 
     Fills in the defaults that depend on this machine, and the settings that only a configuration file can hold.
     """
-    data_dir = machine.data_directory(values["data_dir"])
+    data_dir = flags.data_directory(values["data_dir"])
     detected = detected_addresses()
     bind_address = parse_bind_address(values["bind_address"], "bind-address")
     local = {*detected, values["advertise_address"], bind_address, "127.0.0.1", "::1"}
@@ -43,7 +94,7 @@ def server_configuration(*, config: ConfigFile | None = None, **values: Any) -> 
             **values,
             **_settings_without_flag(config),
             "data_dir": str(data_dir),
-            "secure_port": values["secure_port"] or machine.free_port(bind_address),
+            "secure_port": values["secure_port"] or flags.free_port(bind_address),
             "control_plane_endpoint": split_commas(values["control_plane_endpoint"]),
         },
         endpoints_before=given_before(data_dir, local),

@@ -24,7 +24,7 @@ from mooring.cli.options.configfile import ConfigFile, Problem, default_path, re
 from mooring.cli.options.server import server_configuration, server_options
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
-from mooring.cli.printing.redaction import redacted
+from mooring.cli.printing.plaintext import redacted
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.configuration import ServerConfig, declared_settings

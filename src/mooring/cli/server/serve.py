@@ -16,17 +16,11 @@ from typing import Any
 
 import click
 
-from mooring.cli.options.again import RepeatableCommand, read_again
+from mooring.cli.options.declared import RepeatableCommand, read_again
 from mooring.cli.options.flags import usage
 from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing import logs
-from mooring.cli.server.firsttoken import (
-    FirstTokenFlags,
-    Serving,
-    accepts_tokens,
-    first_token_options,
-    print_next_steps,
-)
+from mooring.cli.server.init import FirstTokenFlags, Serving, accepts_tokens, first_token_options, print_next_steps
 from mooring.clock import SystemClock
 from mooring.plane.assemble import Assembly
 from mooring.plane.configuration import ServerConfig

@@ -20,8 +20,8 @@ from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificateauthorityrollover import ENDED as ENDED_PHASES
 from mooring.api.mooring.certificateauthorityrollover import status_of
 from mooring.apimachinery.schema import Obj
-from mooring.cli.csr.details import csr_details
-from mooring.cli.ends import stored
+from mooring.cli import ends
+from mooring.cli.csr.show import csr_details
 from mooring.cli.node.machines import ENDED, READY, STATES, KnownMachine, age, until
 from mooring.cli.printing.output import MAX_CELL, clean
 from mooring.cli.status.gathering import Gathering, Section
@@ -441,7 +441,7 @@ def _store_lines(found: Obj, now: datetime) -> Sequence[str]:
 
 
 async def _ends(gathering: Gathering) -> Obj:
-    return {"waiting": len(stored.waiting(await stored.fetch(gathering.client)))}
+    return {"waiting": len(ends.waiting(await ends.fetch(gathering.client)))}
 
 
 def _end_lines(found: Obj, now: datetime) -> Sequence[str]:

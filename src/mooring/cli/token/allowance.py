@@ -1,12 +1,9 @@
-"""Description of what a bootstrap token allows, for people who have just made one, and for lists.
-
-Rules kept here:
-* The sentence names the id and never the secret. It goes to stderr, because scripts read the token from stdout.
-* Against another API server no limit is promised. A warning says which limits it does not enforce, and where they count.
-"""
+"""Words about a token: what it allows, and the command line that joins with it."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,6 +12,33 @@ from mooring.clock import human_duration, rfc3339
 from mooring.trust.bootstraptoken.restrictions import Restrictions
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord
+
+# Join command: the command line that `init`, `up` and `token create` print for a joining machine.
+#
+# Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands, docs/protocol/k3s.md#token-commands): one hash
+# flag for each CA, or the hash in the token; `<value withheld>` in place of a withheld token. The brackets of an IPv6 address are
+# a pattern in a shell, and are quoted; nothing else needs it.
+
+WITHHELD = "<value withheld>"
+
+
+def join_line(program: str, endpoints: Sequence[str], token: str, pins: Sequence[str]) -> str:
+    """Return `<program> join HOST:PORT… --token T --discovery-token-ca-cert-hash sha256:…`."""
+    hashes = "".join(f" --discovery-token-ca-cert-hash {pin}" for pin in pins)
+    return f"{program} join {shlex.join(endpoints)} --token {token}{hashes}"
+
+
+def agent_line(program: str, endpoints: Sequence[str], token: str) -> str:
+    """Return `<program> agent --server https://HOST:PORT… --token T`, for a token of k3s's format."""
+    servers = "".join(f" --server {shlex.quote(f'https://{endpoint}')}" for endpoint in endpoints)
+    return f"{program} agent{servers} --token {token}"
+
+
+# Description of what a bootstrap token allows, for people who have just made one, and for lists.
+#
+# Rules kept here:
+# * The sentence names the id and never the secret. It goes to stderr, because scripts read the token from stdout.
+# * Against another API server no limit is promised. A warning says which limits it does not enforce, and where they count.
 
 FLAGS = {"max_joins": "--max-joins", "networks": "--allow-cidr", "node_name": "--node-name"}
 """Flags that set the restrictions of a token, by the field of `Restrictions`."""

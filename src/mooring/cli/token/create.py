@@ -1,14 +1,8 @@
-"""`mooring token create`: create bootstrap tokens.
+"""kubeadm InitConfiguration for `token create --config`: reads its `bootstrapTokens` (v1beta4 and v1beta3).
 
-Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
-* A token whose id exists is refused: GET first, then POST. One that was created in between is replaced by PUT, as in kubeadm.
-* All arguments are checked before a request is sent. Unlike kubeadm, `--certificate-key` without `--print-join-command` is refused
-  before a token is created, and so is a token beside `--config`.
-* With `--format k3s` the token is printed with the hash of the CA, as `k3s token create` does
-  (docs/protocol/k3s.md#token-commands). The hash covers the bundle that the server serves at `/cacerts`; a server without that path
-  gets the CA of the kubeconfig hashed, with a warning. The hash is known before a token is created.
-* Each token, or its join command, is printed as soon as it exists, so that a failure hides none. What it allows is said on stderr.
-  kubeadm's line keeps the trailing space that scripts know.
+Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): other documents in the file are ignored. Missing
+fields get kubeadm's defaults. A file without the list means one token with all defaults. `ttl` and `expires` exclude each other.
+Messages name the field, never a token.
 """
 
 from __future__ import annotations
@@ -16,26 +10,28 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
 
+from mooring.apimachinery.codec.fieldreader import FieldReader
+from mooring.apimachinery.codec.yaml import decode_yaml, decoded
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, changing_options
-from mooring.cli.join.joincommand import agent_line, join_line
 from mooring.cli.options.flags import DURATION, not_empty, usage
 from mooring.cli.printing.output import echo
-from mooring.cli.token.allowance import print_allowance
-from mooring.cli.token.initconfiguration import token_records
-from mooring.cli.token.tokenformat import K3S, KUBEADM, format_option
+from mooring.cli.token.allowance import agent_line, join_line, print_allowance
+from mooring.cli.token.generate import K3S, KUBEADM, format_option
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import other_program
 from mooring.clock import Clock
+from mooring.duration import parse_long_duration
 from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, MooringError, NotFoundError
 from mooring.settings.declaration import split_commas
 from mooring.trust.bootstraptoken.restrictions import (
@@ -45,8 +41,16 @@ from mooring.trust.bootstraptoken.restrictions import (
     parse_networks,
     parse_node_name,
 )
-from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, generate_token, parse_token
-from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, TokenRecord, new_record, secret_name, to_secret
+from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, TokenError, generate_token, parse_token
+from mooring.trust.bootstraptoken.tokensecret import (
+    DEFAULT_TTL,
+    NAMESPACE,
+    TokenRecord,
+    new_record,
+    parse_expiration,
+    secret_name,
+    to_secret,
+)
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
 from mooring.trust.discovery.editedclusterinfo import join_problem
@@ -57,6 +61,75 @@ from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
 from mooring.trust.k3s.token import format_token
 from mooring.trust.kubeconfig.model import KubeconfigError, Selected, discovery_cluster
 from mooring.trust.kubeconfig.text import parse_kubeconfig
+
+API_VERSIONS = ("kubeadm.k8s.io/v1beta4", "kubeadm.k8s.io/v1beta3")
+MAX_TOKENS = 1000
+"""Tokens in one file: each is a request to the server."""
+_SEPARATOR = re.compile(r"^---(?=[ \t\r\n#]|$).*$", re.MULTILINE)
+
+
+def token_records(data: bytes, source: str, now: datetime) -> tuple[TokenRecord, ...]:
+    """Return the tokens in the file, at least one. Raises ConfigError that names the file and the field."""
+    configuration = _init_configuration(data, source)
+    wanted = configuration.get("bootstrapTokens") or [{}]
+    if not isinstance(wanted, list) or len(wanted) > MAX_TOKENS:
+        raise ConfigError(f"{source}: bootstrapTokens must be a list of at most {MAX_TOKENS} tokens")
+    return tuple(_record(entry, f"{source}: bootstrapTokens[{index}]", now) for index, entry in enumerate(wanted))
+
+
+def _init_configuration(data: bytes, source: str) -> dict[str, Any]:
+    found = []
+    try:
+        for text in _SEPARATOR.split(decoded(data)):
+            document = decode_yaml(text)[0] if text.strip() else None
+            if isinstance(document, dict) and document.get("kind") == "InitConfiguration":
+                found.append(document)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{source}: the file is not UTF-8 text") from None
+    except MooringError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    if len(found) != 1:
+        raise ConfigError(f"{source}: one InitConfiguration is expected, the file has {len(found)}")
+    if found[0].get("apiVersion") not in API_VERSIONS:
+        raise ConfigError(f"{source}: the apiVersion of InitConfiguration must be {' or '.join(API_VERSIONS)}")
+    return found[0]
+
+
+def _record(entry: Any, where: str, now: datetime) -> TokenRecord:
+    fields = FieldReader(entry, where, ConfigError)
+    token, expires, ttl = (fields.text(key) for key in ("token", "expires", "ttl"))
+    try:
+        return new_record(
+            parse_token(token) if token else generate_token(secrets.token_bytes),
+            now,
+            ttl=_ttl(ttl, where) if ttl else None if expires else DEFAULT_TTL,
+            expires=parse_expiration(expires) if expires else None,
+            usages=fields.texts("usages") or USAGES,
+            groups=fields.texts("groups") or DEFAULT_GROUPS,
+            description=fields.text("description"),
+        )
+    except TokenError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _ttl(text: str, where: str) -> timedelta:
+    try:
+        return parse_long_duration(text)
+    except ValueError:
+        raise ConfigError(f"{where}.ttl: {DURATION.problem(text)}") from None
+
+
+# `mooring token create`: create bootstrap tokens.
+#
+# Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
+# * A token whose id exists is refused: GET first, then POST. One that was created in between is replaced by PUT, as in kubeadm.
+# * All arguments are checked before a request is sent. Unlike kubeadm, `--certificate-key` without `--print-join-command` is
+#   refused before a token is created, and so is a token beside `--config`.
+# * With `--format k3s` the token is printed with the hash of the CA, as `k3s token create` does
+#   (docs/protocol/k3s.md#token-commands). The hash covers the bundle that the server serves at `/cacerts`; a server without that
+#   path gets the CA of the kubeconfig hashed, with a warning. The hash is known before a token is created.
+# * Each token, or its join command, is printed as soon as it exists, so that a failure hides none. What it allows is said on
+#   stderr. kubeadm's line keeps the trailing space that scripts know.
 
 PROGRAMS = {KUBEADM: ("mooring", "kubeadm"), K3S: ("mooring", "k3s")}
 """Programs that join a machine with a token of each format."""

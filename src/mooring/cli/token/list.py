@@ -1,21 +1,8 @@
-"""`mooring token list`: list bootstrap tokens.
-
-Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
-* `-o table` fits 80 columns. `-o wide` has every column.
-* `-o text` is kubeadm's table with three columns more at its end. Header and first row share their widths (at least 10, with 3
-  blanks). Every later row has widths of its own; blanks inside the cells keep the columns aligned.
-* `-o json|yaml` is one document: a List of kubeadm's BootstrapToken with the token's id, remaining seconds, restrictions, joins and
-  last use added.
-* `--format k3s` prints the columns of `k3s token list`, and the same documents as an array (docs/protocol/k3s.md#token-commands).
-  It prints no secrets, and ids in every output.
-* The last use is the time in an annotation that the server writes once an hour at most.
-* A Secret that cannot be read as a token is reported on stderr and skipped. Whole tokens are printed, as in kubeadm; `--redact`
-  prints ids only.
-"""
+"""`mooring token list` and `mooring token delete`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,14 +11,18 @@ import click
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
 from mooring.authn.lastuses import BOOTSTRAP_LAST_USED
-from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import LISTED, output_option
+from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options, ending_options, printed_deletions
+from mooring.cli.options.flags import LISTED, SHOWN, TOKEN, output_option, usage
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
-from mooring.cli.printing.redaction import redacted
+from mooring.cli.printing.plaintext import redacted
 from mooring.cli.token.allowance import joins_cell, limits_cell
-from mooring.cli.token.tokenformat import K3S, format_option
+from mooring.cli.token.generate import K3S, format_option
+from mooring.cli.valuecompletion import complete_token
+from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
+from mooring.errors import ApiError, ConfigError, NotFoundError
 from mooring.trust.bootstraptoken.restrictions import joined_keys
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import (
@@ -42,6 +33,21 @@ from mooring.trust.bootstraptoken.tokensecret import (
     groups,
     secret_name,
 )
+from mooring.trust.k3s.token import bootstrap_token_id
+
+# `mooring token list`: list bootstrap tokens.
+#
+# Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
+# * `-o table` fits 80 columns. `-o wide` has every column.
+# * `-o text` is kubeadm's table with three columns more at its end. Header and first row share their widths (at least 10, with 3
+#   blanks). Every later row has widths of its own; blanks inside the cells keep the columns aligned.
+# * `-o json|yaml` is one document: a List of kubeadm's BootstrapToken with the token's id, remaining seconds, restrictions, joins
+#   and last use added.
+# * `--format k3s` prints the columns of `k3s token list`, and the same documents as an array
+#   (docs/protocol/k3s.md#token-commands). It prints no secrets, and ids in every output.
+# * The last use is the time in an annotation that the server writes once an hour at most.
+# * A Secret that cannot be read as a token is reported on stderr and skipped. Whole tokens are printed, as in kubeadm; `--redact`
+#   prints ids only.
 
 HEADERS = ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS", "JOINS", "LAST USE", "LIMITS")
 OUTPUT_VERSION = "output.kubeadm.k8s.io/v1alpha3"
@@ -214,3 +220,52 @@ def _align(block: Sequence[Sequence[str]]) -> list[str]:
     return [
         "".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]) for line in block
     ]
+
+
+# `mooring token delete`: delete bootstrap tokens.
+#
+# Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands, docs/protocol/k3s.md#token-commands): a token is
+# given as its id, as a whole, or as a whole in k3s's form. Messages contain the id only. All arguments are checked before the
+# first token is deleted. The first failure stops.
+
+
+@click.command("delete")
+@click.argument("token", nargs=-1, type=TOKEN, required=True, shell_complete=complete_token)
+@click.option(
+    "--dry-run", is_flag=True, help="Check that each token exists, and print the output without deleting one."
+)
+@format_option
+@output_option(*SHOWN)
+@ending_options
+def delete(token: Sequence[str], dry_run: bool, token_format: str, output: str, chosen: ChosenCluster) -> None:
+    """Delete bootstrap tokens, each given as its id, as a whole, or as a whole K10 token.
+
+    The form of the arguments decides, whatever --format says. Machines that have joined with a token stay members.
+    """
+    with usage():
+        ids = [bootstrap_token_id(text) for text in token]
+    with printed_deletions(output, dry_run=dry_run) as report:
+        chosen.run(lambda client: _delete_all(client, ids, report, dry_run, chosen))
+
+
+async def _delete_all(
+    client: ClusterClient, ids: Sequence[str], report: Callable[[str, str], None], dry_run: bool, chosen: ChosenCluster
+) -> None:
+    for token_id in ids:
+
+        async def delete_one(token_id: str = token_id) -> None:
+            try:
+                if dry_run:
+                    await client.get("secrets", secret_name(token_id), NAMESPACE)
+                else:
+                    await client.delete("secrets", secret_name(token_id), NAMESPACE)
+            except NotFoundError:
+                raise ConfigError(f'there is no bootstrap token "{token_id}"; see mooring token list') from None
+            except ApiError as error:
+                if cluster.is_transient(error):
+                    raise
+                doing = "could not be read" if dry_run else "was not deleted"
+                raise ConfigError(f'the bootstrap token "{token_id}" {doing}: {error}') from error
+
+        await chosen.retry(delete_one)
+        report(token_id, f'bootstrap token "{token_id}" deleted{" (dry run)" if dry_run else ""}')

@@ -19,10 +19,9 @@ from typing import Any, TypeVar
 
 import click
 
-from mooring.cli.options import machine
-from mooring.cli.options.client import REPORTED, output_option
-from mooring.cli.options.flags import DURATION, usage
-from mooring.cli.options.storage import storage_options, storage_settings
+from mooring.cli.options import flags
+from mooring.cli.options.flags import DURATION, REPORTED, output_option, usage
+from mooring.cli.options.server import storage_options, storage_settings
 from mooring.cli.printing.output import echo, print_document, print_table
 from mooring.client.files import read_limited
 from mooring.client.http.requests import drive_fetching
@@ -170,7 +169,7 @@ def _new_token(text: str, file: str, *, agent: bool) -> Secret | None:
 def _present_token(text: str, values: dict[str, Any]) -> str | bytes:
     if text:
         return text
-    data_dir = Path(values["data_dir"] or machine.default_data_dir())
+    data_dir = Path(values["data_dir"] or flags.default_data_dir())
     try:
         return read_limited(data_dir / "server" / "token", MAX_FILE)
     except ConfigError as error:

@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from mooring.cli.options.client import REPORTED, output_option
-from mooring.cli.options.machine import server_directory
+from mooring.cli.options.flags import REPORTED, output_option, server_directory
 from mooring.cli.printing import output as printing
 from mooring.clock import SystemClock, rfc3339
 from mooring.pki.x509.certificate import Certificate

@@ -1,15 +1,4 @@
-"""`mooring auth explain`: explain a refused request, or judge a credential in a dry run (docs/authentication/explain.md).
-
-Rules kept here:
-* A refusal is found by the Audit-Id that the client received. A dry run of a credential is not a request as its user, does not
-  count as a guess, and is not stored. Exactly one of the two is requested.
-* A credential comes from a file, from standard input, or from a prompt without echo, never from the command line, which every
-  user of the machine can read. An audit id that looks like a token is not sent, because the server's audit log would contain it.
-* Exit codes: 0 for a refusal that was found and for a dry run that accepts, 1 for a refusal that was not found and for a dry run
-  that refuses.
-* The meaning and the remedy of a reason code come from the table of this program (`mooring.authn.reasons`). A newer server may send
-  codes that the table lacks; they are printed alone. `-o json|yaml` prints the server's response, with meaning and remedy added.
-"""
+"""`mooring auth explain` and `mooring auth whoami`: refused requests, and the identity of the caller."""
 
 from __future__ import annotations
 
@@ -25,17 +14,31 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.reasons import UNKNOWN_CA, reasons
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.client import REPORTED, output_option
+from mooring.cli.options.flags import REPORTED, output_option
 from mooring.cli.printing import output
 from mooring.cli.printing.output import echo
-from mooring.cli.printing.redaction import redacted
+from mooring.cli.printing.plaintext import redacted
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError, check_is_mooring
-from mooring.errors import ConfigError, ForbiddenError, NotFoundError
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError, PeerError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates_among, certificates_pem
 from mooring.trust.discovery.errors import NotKubernetesError
+
+# `mooring auth explain`: explain a refused request, or judge a credential in a dry run (docs/authentication/explain.md).
+#
+# Rules kept here:
+# * A refusal is found by the Audit-Id that the client received. A dry run of a credential is not a request as its user, does not
+#   count as a guess, and is not stored. Exactly one of the two is requested.
+# * A credential comes from a file, from standard input, or from a prompt without echo, never from the command line, which every
+#   user of the machine can read. An audit id that looks like a token is not sent, because the server's audit log would contain
+#   it.
+# * Exit codes: 0 for a refusal that was found and for a dry run that accepts, 1 for a refusal that was not found and for a dry
+#   run that refuses.
+# * The meaning and the remedy of a reason code come from the table of this program (`mooring.authn.reasons`). A newer server may
+#   send codes that the table lacks; they are printed alone. `-o json|yaml` prints the server's response, with meaning and remedy
+#   added.
 
 PREFIX = "/debug/authentication"
 STDIN = "-"
@@ -106,7 +109,7 @@ def explain(
         return await chosen.retry(lambda: request_explanation(client, audit_id, offered))
 
     response = add_meanings(cluster.run(selected, chosen.clock, request_with_retries))
-    _print(response, output)
+    _print_explanation(response, output)
     return 0 if audit_id or response.get("authenticated") is True else 1
 
 
@@ -194,7 +197,7 @@ def _meaning_of(code: Any) -> Obj:
     return {"meaning": row.meaning} | ({"remedy": row.remedy} if row.remedy else {})
 
 
-def _print(response: Obj, form: str) -> None:
+def _print_explanation(response: Obj, form: str) -> None:
     if form == "text":
         print_explanation(response)
     else:
@@ -262,3 +265,64 @@ def _hints(response: Obj) -> Iterator[tuple[str, list[str]]]:
             yield code, [line for line in (row.meaning, row.remedy) if line]
     if response.get("code") == TOO_MANY:
         yield "What to do", [_LIMITED]
+
+
+# `mooring auth whoami`: print the identity of the user, as the server sees it.
+#
+# Rules kept here (docs/protocol/authentication-reviews.md): a SelfSubjectReview is sent in v1, then v1beta1, then v1alpha1, as
+# kubectl does: each only when the server does not serve the one before. The table is kubectl's.
+
+GROUP = "authentication.k8s.io"
+VERSIONS = ("v1", "v1beta1", "v1alpha1")
+"""Kubernetes serves v1 since 1.28, v1beta1 since 1.27 and v1alpha1 since 1.26."""
+
+
+@click.command("whoami")
+@output_option(*REPORTED)
+@cluster_options
+def whoami(output: str, chosen: ChosenCluster) -> None:
+    """Print the user name, uid, groups and extra attributes that the server sees."""
+    _print_identity(chosen.run_with_retries(review), output)
+
+
+async def review(client: ClusterClient) -> Obj:
+    """Return a SelfSubjectReview in the newest version that the server has. Raises ApiError, PeerError."""
+    for version in VERSIONS:
+        request = {"kind": "SelfSubjectReview", "apiVersion": f"{GROUP}/{version}", "metadata": {}}
+        try:
+            return await client.post_path(f"/apis/{GROUP}/{version}/selfsubjectreviews", request)
+        except NotFoundError:
+            continue
+    raise PeerError("the server does not tell callers who they are: it serves no SelfSubjectReview (Kubernetes 1.26)")
+
+
+def _print_identity(found: Obj, form: str) -> None:
+    if form == "text":
+        output.print_table(("ATTRIBUTE", "VALUE"), rows(user_of(found)))
+    else:
+        output.print_document(found, form)
+
+
+def user_of(found: Obj) -> Obj:
+    """Return the user in a review. Raises PeerError when there is none."""
+    status = found.get("status")
+    user = status.get("userInfo") if isinstance(status, dict) else None
+    if not isinstance(user, dict):
+        raise PeerError("the server did not say who the caller is")
+    return user
+
+
+def rows(user: Obj) -> Iterator[tuple[str, str]]:
+    """Yield attributes and values, as kubectl prints them."""
+    yield "Username", str(user.get("username", ""))
+    if user.get("uid"):
+        yield "UID", str(user["uid"])
+    if user.get("groups"):
+        yield "Groups", _joined(user["groups"])
+    extra = user.get("extra")
+    for key, values in sorted(extra.items()) if isinstance(extra, dict) else ():
+        yield f"Extra: {key}", _joined(values)
+
+
+def _joined(values: Any) -> str:
+    return f"[{' '.join(map(str, values))}]" if isinstance(values, list) else str(values)

@@ -1,16 +1,8 @@
-"""Files and flags of `mooring certs`: the signing CA, the output files, and their checks.
-
-Rules kept here:
-* A certificate is issued from a profile and read back by an independent check, like every certificate of the control plane
-  (`mooring.pki.x509.profiles`, `mooring.pki.x509.authority`). It never outlives the CA that signs it.
-* A key is durable before its certificate. Both files have mode 0600 and are written atomically. An existing file is overwritten
-  only with `--force`, and both names are checked before anything is written.
-* A certificate below an intermediate CA is written with the intermediates after it, leaf first, without the root, so that it can be
-  presented as it is.
-"""
+"""`mooring certs ca`, `server` and `client`: certificates without a cluster."""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import secrets
@@ -24,11 +16,11 @@ from typing import Any
 
 import click
 
-from mooring.cli.options.flags import DURATION, Command, Option, options_of
+from mooring.cli.options.flags import DURATION, Command, Option, options_of, usage
 from mooring.cli.printing import output
-from mooring.cli.printing.output import echo
+from mooring.cli.printing.output import clean, echo
 from mooring.client.files import check_writable, exposure, make_directory, read_limited, write_atomic
-from mooring.clock import rfc3339
+from mooring.clock import SystemClock, rfc3339
 from mooring.duration import format_duration
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.errors import PkiError
@@ -37,16 +29,31 @@ from mooring.pki.keys import (
     DEFAULT_ALGORITHM,
     DeviceKey,
     PrivateKey,
+    generate_key,
     load_private_key,
     private_key_pem,
 )
-from mooring.pki.x509 import names
-from mooring.pki.x509.authority import Authority, serial_number
+from mooring.pki.x509 import names, profiles
+from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
 from mooring.pki.x509.bundles import certificates_among, certificates_pem
 from mooring.pki.x509.certificate import Certificate
+from mooring.pki.x509.names import IPAddress
 from mooring.pki.x509.profiles import Template
-from mooring.plane.signing.tokenkey import open_key
+from mooring.plane.signing.tokenkey import open_key, open_own_key
+from mooring.settings.addresses import parse_host
+from mooring.settings.declaration import split_commas
 from mooring.settings.signing import PKCS11
+from mooring.trust.discovery.pins import pins_of
+
+# Files and flags of `mooring certs`: the signing CA, the output files, and their checks.
+#
+# Rules kept here:
+# * A certificate is issued from a profile and read back by an independent check, like every certificate of the control plane
+#   (`mooring.pki.x509.profiles`, `mooring.pki.x509.authority`). It never outlives the CA that signs it.
+# * A key is durable before its certificate. Both files have mode 0600 and are written atomically. An existing file is overwritten
+#   only with `--force`, and both names are checked before anything is written.
+# * A certificate below an intermediate CA is written with the intermediates after it, leaf first, without the root, so that it
+#   can be presented as it is.
 
 MIN_LIFETIME = timedelta(minutes=1)
 """A shorter lifetime is over before the certificate is in use."""
@@ -178,3 +185,140 @@ def read_issuer(certificate_file: str, key_file: str) -> Issuer:
     except PkiError as error:
         raise ConfigError(f"--ca-cert: {certificate_file}: {error}") from None
     return Issuer(authority, tuple(one for one in chain if one.subject != one.issuer))
+
+
+# `mooring certs ca`: create a root CA or an intermediate CA, without a cluster.
+#
+# A CA is for `--client-ca-file` when it signs clients, and for `--root-ca-file` when it signs the pair of `--tls-cert-file`.
+
+
+@click.command("ca")
+@click.option(
+    "--common-name", default=profiles.CLUSTER_CA_NAME, show_default=True, metavar="NAME", help="Name of the CA."
+)
+@click.option(
+    "--key", "key_uri", metavar="URI", help="A key that a PKCS#11 token holds, as a pkcs11: URI. [default: a new key]"
+)
+@issuer_options(required=False)
+@output_options("ca", profiles.CA_LIFETIME)
+def ca(
+    common_name: str,
+    key_uri: str | None,
+    ca_cert: str | None,
+    ca_key: str | None,
+    output: Output,
+) -> None:
+    """Create a CA: a root, or with --ca-cert and --ca-key an intermediate.
+
+    With --key only the certificate is written, because the token keeps the key. Prints the pin of the CA for joining machines.
+    """
+    if (ca_cert is None) != (ca_key is None):
+        raise click.UsageError("--ca-cert and --ca-key are given together")
+    output.check()
+    check_name("--common-name", common_name)
+    now = SystemClock().now()
+    key = generate_key(output.algorithm) if key_uri is None else _token_key(key_uri)
+    if ca_cert is not None and ca_key is not None:
+        issuer = read_issuer(ca_cert, ca_key)
+        if issuer.authority.certificate.subject == names.subject(common_name):
+            raise click.UsageError("--common-name must differ from that of the signing CA")
+        chain = issuer.issue(profiles.certificate_authority(key.public_key(), now, common_name, output.lifetime), now)
+    else:
+        root = self_signed_ca(key, common_name, now, serial_number(secrets.token_bytes), output.lifetime)
+        chain = (root.certificate,)
+    output.write(key, chain)
+    echo(str(pins_of(certificates_pem(chain[:1]))[0]))
+
+
+def _token_key(uri: str) -> PrivateKey:
+    """Return the key in a token. Raises ConfigError."""
+    try:
+        return open_own_key(uri)
+    except MooringError as error:
+        raise ConfigError(f"--key: {error}") from None
+
+
+# `mooring certs server`: create a serving certificate, without a cluster.
+
+
+@click.command("server")
+@issuer_options(required=True)
+@click.option("--dns", multiple=True, metavar="NAME,...", help="DNS name of the server; repeatable, or with commas.")
+@click.option("--ip", multiple=True, metavar="IP,...", help="IP address of the server; repeatable, or with commas.")
+@click.option("--common-name", default="", metavar="NAME", help="Subject. [default: the first name or address]")
+@output_options("server", profiles.LIFETIME)
+def server(
+    ca_cert: str,
+    ca_key: str,
+    dns: Sequence[str],
+    ip: Sequence[str],
+    common_name: str,
+    output: Output,
+) -> None:
+    """Create a serving certificate with the names and addresses under which clients reach the server."""
+    output.check()
+    with usage():
+        hosts, addresses = (
+            [_dns_name(text) for text in split_commas(dns)],
+            [_ip_address(text) for text in split_commas(ip)],
+        )
+    if not hosts and not addresses:
+        raise click.UsageError("give at least one --dns or --ip: clients check nothing else")
+    now, issuer, key = SystemClock().now(), read_issuer(ca_cert, ca_key), generate_key(output.algorithm)
+    subject = common_name or next(iter([*hosts, *map(str, addresses)]))
+    template = profiles.serving(key.public_key(), now, subject, hosts, addresses, output.lifetime)
+    output.write(key, issuer.issue(template, now))
+
+
+def _dns_name(text: str) -> str:
+    """Return a DNS name, which may begin with a wildcard label. Raises ConfigError."""
+    star, rest = ("*.", text[2:]) if text.startswith("*.") else ("", text)
+    host = parse_host(rest, "--dns")
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return star + host
+    raise ConfigError(f'--dns: "{text}" is an IP address; give it with --ip')
+
+
+def _ip_address(text: str) -> IPAddress:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        raise ConfigError(f'--ip: "{clean(text)}" is not an IP address') from None
+
+
+# `mooring certs client`: create a client certificate, without a cluster.
+
+
+@click.command("client")
+@issuer_options(required=True)
+@click.option("--common-name", required=True, metavar="USER", help="User name.")
+@click.option(
+    "--organization", multiple=True, metavar="GROUP,...", help="A group of the user; repeatable, or with commas."
+)
+@click.option("--uid", metavar="UID", help="UID of the user.")
+@output_options("client", profiles.LIFETIME)
+def client(
+    ca_cert: str,
+    ca_key: str,
+    common_name: str,
+    organization: Sequence[str],
+    uid: str | None,
+    output: Output,
+) -> None:
+    """Create a client certificate: the common name is the user, each organization a group.
+
+    A server accepts it when the CA is in its --client-ca-file. RBAC decides what the user may do.
+    """
+    output.check()
+    check_name("--common-name", common_name)
+    for group in organization:
+        check_name("--organization", group)
+    if uid is not None:
+        check_name("--uid", uid)
+    now, issuer, key = SystemClock().now(), read_issuer(ca_cert, ca_key), generate_key(output.algorithm)
+    template = profiles.client(
+        key.public_key(), now, common_name, split_commas(organization), output.lifetime, uid or ""
+    )
+    output.write(key, issuer.issue(template, now))

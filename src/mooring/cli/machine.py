@@ -1,13 +1,11 @@
-"""`mooring machine authorize`: let one machine join without the approval of a person.
-
-Rules kept here: the code is printed once, on standard output, and is stored nowhere. The server gets its public half
-(`mooring.trust.nodename`). A lost response makes no second code: the entry of a retry is compared with the one that exists.
-"""
+"""`mooring machine`: machines that an administrator has authorized to join."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
 
 import click
 
@@ -15,11 +13,11 @@ from mooring.api.mooring.authorizedmachine import KIND, PLURAL
 from mooring.api.mooring.group import API_VERSION
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.cluster import ChosenCluster, changing_options
-from mooring.cli.options.client import SHOWN, output_option
-from mooring.cli.options.flags import MACHINE, not_empty
+from mooring.cli.cluster import ChosenCluster, changing_options, cluster_options, ending_options, printed_deletions
+from mooring.cli.options.flags import LISTED, MACHINE, SHOWN, not_empty, output_option
 from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
+from mooring.cli.valuecompletion import complete_machine
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import other_program
 from mooring.errors import AlreadyExistsError, NotFoundError
@@ -27,6 +25,11 @@ from mooring.pki.x509.canonicalnames import canonical
 from mooring.settings.declaration import split_commas
 from mooring.trust.discovery.pins import PinError, parse_pin
 from mooring.trust.nodename import generate_code, verifier
+
+# `mooring machine authorize`: let one machine join without the approval of a person.
+#
+# Rules kept here: the code is printed once, on standard output, and is stored nowhere. The server gets its public half
+# (`mooring.trust.nodename`). A lost response makes no second code: the entry of a retry is compared with the one that exists.
 
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
 
@@ -150,3 +153,69 @@ def _entry(
         "metadata": {"name": name},
         "spec": {field: value for field, value in spec.items() if value},
     }
+
+
+# `mooring machine list`: list the machines that may join, and those that have.
+
+
+@click.command("list")
+@output_option(*LISTED)
+@cluster_options
+def list_machines(output: str, chosen: ChosenCluster) -> None:
+    """List authorized machines."""
+
+    async def fetch(client: ClusterClient) -> Sequence[Obj]:
+        try:
+            return (await client.list(PLURAL)).items
+        except NotFoundError:
+            raise await cluster.not_served(client, PLURAL) from None
+
+    print_list(chosen.run_with_retries(fetch), output, chosen.clock.now())
+
+
+def print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
+    """Print machines in one of the forms of a list."""
+    if form in ("json", "yaml"):
+        printed.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": list(found)}, form)
+    elif form == "name":
+        for obj in found:
+            echo(f"{QUALIFIED}/{obj['metadata']['name']}")
+    elif not found:
+        echo("No authorized machines found.", err=True)
+    else:
+        columns = [column for column in KIND.resource.columns if form == "wide" or not column.priority]
+        rows = [[str(column.cell(obj, now)) for column in columns] for obj in found]
+        printed.print_table([column.name.upper() for column in columns], rows)
+
+
+# `mooring machine remove`: withdraw the authorization of machines.
+#
+# Rules kept here: a machine that has joined keeps its certificate; its Node is deleted, or its certificate revoked, to end that.
+
+
+@click.command("remove")
+@click.argument("name", nargs=-1, type=MACHINE, required=True, shell_complete=complete_machine)
+@output_option(*SHOWN)
+@ending_options
+def remove(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
+    """Withdraw the authorization of machines. Those that have joined keep their certificates."""
+
+    async def work(client: ClusterClient) -> None:
+        with printed_deletions(output) as report:
+            for one in name:
+                try:
+                    await chosen.retry(partial(client.delete, PLURAL, one))
+                except NotFoundError:
+                    await _check_is_served(client)
+                    raise
+                report(f"{QUALIFIED}/{one}", f"{QUALIFIED}/{one} removed")
+
+    chosen.run(work)
+
+
+async def _check_is_served(client: ClusterClient) -> None:
+    """Raise PeerError when the server does not serve the kind."""
+    try:
+        await client.list(PLURAL)
+    except NotFoundError:
+        raise await cluster.not_served(client, PLURAL) from None

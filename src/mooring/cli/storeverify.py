@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from mooring.cli.options.client import REPORTED, output_option
-from mooring.cli.options.storage import snapshot_directory, storage_options, storage_settings
+from mooring.cli.options.flags import REPORTED, output_option
+from mooring.cli.options.server import snapshot_directory, storage_options, storage_settings
 from mooring.cli.printing.output import echo, print_document, print_table
 from mooring.client.files import open_file
 from mooring.errors import ConfigError, StorageError

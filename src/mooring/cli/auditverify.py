@@ -1,40 +1,112 @@
-"""`mooring audit verify`: verify the records of issued certificates.
+"""Records of a store that is read itself, and not through its server.
 
-Rules kept here:
-* With --data-dir or flags of a store, the store itself is read, beside a running server too. A server answers from its memory, and
-  a change of the database under it shows there only after its next start.
-* Faults are printed on stderr, the first bad record by name, and the exit code is 1.
-* The directory of a server adds what is kept outside the store: `store.mark`, and the key whose signatures are trusted.
+A running server answers from its memory: what somebody changes in the database under it shows only at its next start.
 """
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
+from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring.lineagerecord import PLURAL
+from mooring.api.mooring.nodeidentity import PLURAL as NODE_IDENTITIES
 from mooring.apimachinery.schema import Obj
-from mooring.cli.audit.records import certificates_in, claims_in, fetch_claims, fetch_records, fetch_requests
-from mooring.cli.audit.storedrecords import read_stored
+from mooring.cli.audit import REQUESTS, certificates_in, claims_in, fetch_claims, fetch_records, fetch_requests
 from mooring.cli.cluster import ChosenCluster, one_cluster_options
-from mooring.cli.options.client import REPORTED, output_option
 from mooring.cli.options.declared import settings_options
-from mooring.cli.options.flags import usage
+from mooring.cli.options.flags import REPORTED, output_option, usage
 from mooring.cli.printing.output import echo, print_document
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
-from mooring.clock import Clock
-from mooring.errors import ConfigError
+from mooring.clock import Clock, SystemClock
+from mooring.errors import ConfigError, StorageError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import public_key_fingerprint
 from mooring.pki.x509.publickeys import load_public_keys
+from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.storemark.markfile import read_mark
+from mooring.registry.cache.events import Stored
 from mooring.settings.storage import EncryptionSettings, StorageSettings
+from mooring.storage import table
+from mooring.storage.contract import Entry, Storage, UnreadableEntry
+from mooring.storage.etcd.keyspace import name_in_engine
 from mooring.trust.lineage import Checkpoint, Fault, VerifiedLineage, parse_checkpoint, unrecorded
 from mooring.trust.lineage import verify as verify_records
+
+PAGE_ENTRIES = 256
+"""Objects read at a time, as many as a walk over a store reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObjects:
+    """Objects that a verification needs, all of one revision."""
+
+    requests: Sequence[Obj]
+    records: Sequence[Obj]
+    identities: Sequence[Obj]
+
+
+def read_stored(settings: StorageSettings, encryption: EncryptionSettings) -> StoredObjects:
+    """Read a store, also beside a running server. Raises ConfigError, StorageError."""
+    table.check_existence(settings.storage_url)
+    return asyncio.run(_read(settings, encryption))
+
+
+async def _read(settings: StorageSettings, encryption: EncryptionSettings) -> StoredObjects:
+    clock = SystemClock()
+    inner = table.open_storage(settings.storage_url, clock, settings=settings)
+    at_rest = EncryptionAtRest(encryption, inner, clock, secrets.token_bytes, name_in_engine(settings))
+    storage: Storage = at_rest.storage
+    await storage.open()
+    try:
+        revision = await storage.revision()
+        found = [await _listed(storage, plural, revision) for plural in (REQUESTS, PLURAL, NODE_IDENTITIES)]
+        return StoredObjects(*found)
+    finally:
+        await at_rest.close()
+        await storage.close()
+
+
+async def _listed(storage: Storage, plural: str, revision: int) -> Sequence[Obj]:
+    prefix, found, after, more = BY_PLURAL[plural].key_prefix(), list[Obj](), "", True
+    while more:
+        page = await storage.range(prefix, after=after, limit=PAGE_ENTRIES, revision=revision, counted=False)
+        for entry in page.entries:
+            found.append(_object(plural, entry))
+            after = entry.key
+        more = page.more
+    return found
+
+
+def _object(plural: str, entry: Entry) -> Obj:
+    """Return the object of an entry. Raises ConfigError for one that cannot be read."""
+    name = entry.key.rpartition("/")[2]
+    problem = entry.problem if isinstance(entry, UnreadableEntry) else ""
+    if not problem:
+        try:
+            return Stored.of(BY_PLURAL[plural], "", name, entry.revision, entry.value, key=entry.key).obj
+        except StorageError as error:
+            problem = str(error)
+    raise ConfigError(
+        f"{plural} {name} in the store cannot be read: {problem}; where it is encrypted, give --encryption-provider-config"
+    )
+
+
+# `mooring audit verify`: verify the records of issued certificates.
+#
+# Rules kept here:
+# * With --data-dir or flags of a store, the store itself is read, beside a running server too. A server answers from its memory,
+#   and a change of the database under it shows there only after its next start.
+# * Faults are printed on stderr, the first bad record by name, and the exit code is 1.
+# * The directory of a server adds what is kept outside the store: `store.mark`, and the key whose signatures are trusted.
 
 ENCRYPTION = "encryption_provider_config"
 

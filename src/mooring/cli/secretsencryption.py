@@ -1,13 +1,4 @@
-"""`mooring secrets-encryption rotate`: replace the keys that encrypt stored objects, while servers run.
-
-Rules kept here:
-* Each step waits until every server that is running uses the file: no server meets a value that it cannot read.
-* The name of the new key stands in a file beside the configuration until the end. A command that was interrupted is started again,
-  and goes on with that key; every step is harmless when it is repeated.
-* Objects are written back unchanged, with their resourceVersion: an object that somebody changes meanwhile is encrypted by that
-  change. Values that are current already are not stored again.
-* The old keys are removed when the server found no value that another key has written, and none that it cannot read.
-"""
+"""`mooring secrets-encryption`: which keys have encrypted the stored objects, and their replacement."""
 
 from __future__ import annotations
 
@@ -17,7 +8,7 @@ import json
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
@@ -26,16 +17,133 @@ from mooring.api.kinds import RESOURCES
 from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
-from mooring.cli.cluster import ChosenCluster, changing_options
-from mooring.cli.options.flags import DURATION
+from mooring.cli.cluster import ChosenCluster, changing_options, cluster_options
+from mooring.cli.options.flags import DURATION, REPORTED, output_option
+from mooring.cli.printing import output as printed
 from mooring.cli.printing.output import echo
-from mooring.cli.secretsencryption import report
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited, write_atomic
+from mooring.client.serverversion import check_is_mooring
 from mooring.clock import Clock
 from mooring.errors import ApiError, ConfigError, ConflictError, NotFoundError
 from mooring.trust.encryption import keychange
 from mooring.trust.encryption.configuration import MAX_BYTES, GroupResource, parse, read_document
+
+# Report of a cluster about its encryption at rest: the servers, and the keys of each resource.
+
+PATH = "/mooring/v1/encryption"
+NAMESPACE = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionOverview:
+    """Servers that are running, and the resources that one of them reports."""
+
+    servers: Sequence[Obj]
+    resources: Sequence[Obj]
+
+    @property
+    def stale(self) -> int:
+        """Values that another key than the first has written."""
+        return sum(one["stale"] for one in self.resources)
+
+    @property
+    def unreadable(self) -> int:
+        """Values that no key decrypts."""
+        return sum(one["unreadable"] for one in self.resources)
+
+
+async def fetch_servers(client: ClusterClient, now: datetime) -> tuple[Obj, ...]:
+    """Return the Leases of the servers that are running."""
+    listed = await client.list("leases", NAMESPACE, label_selector=keychange.SERVER_LABEL)
+    return keychange.live_servers(listed.items, now)
+
+
+async def check_server(client: ClusterClient) -> None:
+    """Raise NotMooringError for another API server, which does not report how it encrypts."""
+    await check_is_mooring(
+        client, "reports its encryption at rest; elsewhere look at --encryption-provider-config of each kube-apiserver"
+    )
+
+
+async def fetch(client: ClusterClient, now: datetime) -> EncryptionOverview:
+    """Return the report. Raises ConfigError for a server that has none."""
+    try:
+        found = await client.get_path(PATH)
+    except NotFoundError:
+        raise ConfigError("this server does not report its encryption at rest; is it an older Mooring?") from None
+    return EncryptionOverview(await fetch_servers(client, now), found["resources"])
+
+
+def server_rows(report: EncryptionOverview) -> list[tuple[str, str, str]]:
+    """Return a row for each server: its identity, the hash of its file, and whether it follows changes."""
+    rows = []
+    for lease in report.servers:
+        notes = lease["metadata"].get("annotations") or {}
+        rows.append(
+            (
+                lease["spec"].get("holderIdentity") or lease["metadata"]["name"],
+                notes.get(keychange.HASH_ANNOTATION, "")[:19],
+                "yes" if notes.get(keychange.RELOAD_ANNOTATION) == "true" else "no",
+            )
+        )
+    return sorted(rows)
+
+
+def resource_rows(report: EncryptionOverview) -> list[tuple[str, ...]]:
+    """Return a row for each key of each resource: how many values it has written, and whether it writes now."""
+    rows: list[tuple[str, ...]] = []
+    for one in report.resources:
+        state = "current" if not one["stale"] and not one["unreadable"] else f"{one['stale']} stale"
+        if one["unreadable"]:
+            state += f", {one['unreadable']} unreadable"
+        keys = ", ".join(f"{key}: {count}" for key, count in sorted(one["values"].items()))
+        rows.append((one["resource"], one["writes"], keys or "<none>", state))
+    return rows
+
+
+# `mooring secrets-encryption status`: show the servers' files, and which keys have encrypted how many values.
+
+
+@click.command("status")
+@output_option(*REPORTED)
+@cluster_options
+def status(output: str, chosen: ChosenCluster) -> None:
+    """Show which file each server uses, and which provider and key wrote how many values of each resource.
+
+    A value is stale when another key than the first one has written it. `mooring secrets-encryption rotate` writes it again.
+    """
+
+    async def overview(client: ClusterClient) -> EncryptionOverview:
+        await check_server(client)
+        return await fetch(client, chosen.clock.now())
+
+    found = chosen.run_with_retries(overview)
+    if output in ("json", "yaml"):
+        servers = [
+            {"server": server, "configHash": config_hash, "automaticReload": reloads == "yes"}
+            for server, config_hash, reloads in server_rows(found)
+        ]
+        printed.print_document({"servers": servers, "resources": list(found.resources)}, output)
+        return
+    if found.servers:
+        printed.print_table(("SERVER", "FILE", "RELOADS"), server_rows(found))
+        echo("")
+    if not found.resources:
+        echo("No resource is encrypted: give servers --encryption-provider-config.", err=True)
+        return
+    printed.print_table(("RESOURCE", "WRITES WITH", "VALUES", "STATE"), resource_rows(found))
+
+
+# `mooring secrets-encryption rotate`: replace the keys that encrypt stored objects, while servers run.
+#
+# Rules kept here:
+# * Each step waits until every server that is running uses the file: no server meets a value that it cannot read.
+# * The name of the new key stands in a file beside the configuration until the end. A command that was interrupted is started
+#   again, and goes on with that key; every step is harmless when it is repeated.
+# * Objects are written back unchanged, with their resourceVersion: an object that somebody changes meanwhile is encrypted by that
+#   change. Values that are current already are not stored again.
+# * The old keys are removed when the server found no value that another key has written, and none that it cannot read.
 
 LOOK_SECONDS = 0.5
 """Between two looks at the servers; they look at the file every second."""
@@ -113,7 +221,7 @@ def rotate(file: str, yes: bool, wait: timedelta, chosen: ChosenCluster) -> None
 
     async def work(client: ClusterClient) -> None:
         await chosen.retry(lambda: client.get_path("/version"))
-        await report.check_server(client)
+        await check_server(client)
         await _rotate(_Rotation(place, client, chosen.clock, wait), lambda: yes or _confirmed(place))
 
     chosen.run(work)
@@ -154,7 +262,7 @@ async def _until_used(rotation: _Rotation, done: str) -> None:
     wanted, shown = rotation.place.hash, ""
     deadline = rotation.clock.monotonic() + rotation.wait.total_seconds()
     while True:
-        servers = await report.fetch_servers(rotation.client, rotation.clock.now())
+        servers = await fetch_servers(rotation.client, rotation.clock.now())
         behind = keychange.servers_behind(servers, wanted)
         if servers and not behind:
             echo(done)
@@ -176,7 +284,7 @@ async def _encrypt_again(rotation: _Rotation) -> None:
     """Write every stale value again. Raises ConfigError when some could not be."""
     failures: list[str] = []
     for _ in range(ROUNDS):
-        found = await report.fetch(rotation.client, rotation.clock.now())
+        found = await fetch(rotation.client, rotation.clock.now())
         if found.unreadable:
             raise ConfigError(
                 f"{found.unreadable} values cannot be decrypted: see mooring secrets-encryption status. The old keys are kept"
@@ -194,7 +302,7 @@ async def _encrypt_again(rotation: _Rotation) -> None:
     )
 
 
-async def _write_stale(client: ClusterClient, found: report.EncryptionOverview) -> list[str]:
+async def _write_stale(client: ClusterClient, found: EncryptionOverview) -> list[str]:
     """Write the objects of resources that have stale values; return the failures."""
     failures: list[str] = []
     resources = {GroupResource(one.group, one.plural): one for one in RESOURCES}

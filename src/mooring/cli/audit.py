@@ -1,0 +1,185 @@
+"""`mooring audit list` and `mooring audit checkpoint`: records of issued certificates."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+import click
+
+from mooring.api.mooring.lineagerecord import PLURAL, entries_of
+from mooring.api.mooring.nodeidentity import PLURAL as NODE_IDENTITIES
+from mooring.api.mooring.nodeidentity import keys_of
+from mooring.apimachinery.schema import Obj
+from mooring.cli import cluster
+from mooring.cli.cluster import ChosenCluster, cluster_options
+from mooring.cli.options.flags import LISTED, NODE, REPORTED, TOKEN, output_option
+from mooring.cli.printing import output as printing
+from mooring.cli.printing.output import echo, print_document
+from mooring.cli.valuecompletion import complete_node, complete_token
+from mooring.client.cluster import ClusterClient
+from mooring.clock import Clock
+from mooring.errors import ConfigError, NotFoundError
+from mooring.pki.errors import PkiError
+from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.signers import SIGNERS
+from mooring.trust.lineage import VerifiedLineage, verify
+
+# Lineage records of a cluster, for the commands that read them.
+
+REQUESTS = "certificatesigningrequests"
+_SIGNER = "csrsigner"
+"""The controller that writes records; mooring controllers runs it by name only."""
+
+
+async def fetch_records(client: ClusterClient, clock: Clock, limit: timedelta) -> Sequence[Obj]:
+    """Return all records. Raises PeerError for a cluster without the kind."""
+    try:
+        return await _listed(client, PLURAL, clock, limit)
+    except NotFoundError:
+        raise await cluster.not_served(client, PLURAL, controller=_SIGNER) from None
+
+
+async def fetch_requests(client: ClusterClient, clock: Clock, limit: timedelta) -> Sequence[Obj]:
+    """Return all requests. Fetch them before the records: a certificate is recorded first, and published in its request then."""
+    return await _listed(client, REQUESTS, clock, limit)
+
+
+def certificates_in(requests: Sequence[Obj], since: str) -> list[tuple[str, str]]:
+    """Return (serial number, description) of the certificates that must be recorded: those in requests that were created at
+    `since` or later."""
+    found: list[tuple[str, str]] = []
+    for csr in requests:
+        issued, spec = (csr.get("status") or {}).get("certificate"), csr.get("spec") or {}
+        if not issued or spec.get("signerName") not in SIGNERS:
+            continue
+        if csr["metadata"].get("creationTimestamp", "") < since:
+            continue  # from before the lineage began
+        try:
+            leaf = certificates(base64.b64decode(issued))[0]
+        except (PkiError, ValueError):
+            continue  # no certificate that a client could use
+        found.append((f"{leaf.serial_number:x}", f"the certificate in the request {csr['metadata']['name']}"))
+    return found
+
+
+async def fetch_claims(client: ClusterClient, clock: Clock, limit: timedelta) -> list[tuple[str, str]]:
+    """Return (serial number, description) of the certificates in node identities. An identity is written before its certificate
+    is signed, so that one may lack a record because it was never issued."""
+    try:
+        return claims_in(await _listed(client, NODE_IDENTITIES, clock, limit))
+    except NotFoundError:
+        return []  # a cluster without node identities
+
+
+def claims_in(identities: Sequence[Obj]) -> list[tuple[str, str]]:
+    """Return (serial number, description) of the certificates in node identities."""
+    return [
+        (key["serialNumber"], f"a certificate of the node {identity['metadata']['name']}")
+        for identity in identities
+        for key in keys_of(identity)
+        if key.get("serialNumber")
+    ]
+
+
+async def _listed(client: ClusterClient, plural: str, clock: Clock, limit: timedelta) -> Sequence[Obj]:
+    async def ask() -> Sequence[Obj]:
+        return (await client.list(plural)).items
+
+    return await cluster.retry(ask, clock, limit)
+
+
+def require_whole(verified: VerifiedLineage) -> None:
+    """Raise ConfigError for a chain with a fault."""
+    for fault in verified.faults:
+        raise ConfigError(f"record {fault.record}: {fault.message}; see mooring audit verify")
+
+
+# `mooring audit list`: list the certificates that were issued, with what obtained them.
+
+COLUMNS = {"TIME": "time", "SUBJECT": "subject", "TOKEN": "token", "SOURCE": "sourceAddress"}
+WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter"}
+"""Columns, each with the field of an entry."""
+
+
+@click.command("list")
+@click.option(
+    "--token",
+    "token_id",
+    type=TOKEN,
+    default="",
+    metavar="ID",
+    help="Only certificates that were requested with this token.",
+    shell_complete=complete_token,
+)
+@click.option(
+    "--node",
+    type=NODE,
+    default="",
+    metavar="NAME",
+    help="Only client certificates of this node.",
+    shell_complete=complete_node,
+)
+@click.option("--serial", default="", metavar="HEX", help="Only the certificate with this serial number.")
+@output_option(*LISTED)
+@cluster_options
+def list_entries(token_id: str, node: str, serial: str, output: str, chosen: ChosenCluster) -> None:
+    """List the certificates that were issued.
+
+    `mooring audit verify` says whether the list can be trusted.
+    """
+    records = chosen.run(lambda client: fetch_records(client, chosen.clock, chosen.timeout))
+    wanted = {
+        "token": token_id,
+        "node": node,
+        "serialNumber": serial.lower().replace(":", "").lstrip("0"),
+    }
+    print_list(list(_entries(records, {name: value for name, value in wanted.items() if value})), output)
+
+
+def _entries(records: Iterable[Obj], wanted: Obj) -> Iterable[Obj]:
+    for record in records:
+        for entry in entries_of(record):
+            if all(entry.get(name) == value for name, value in wanted.items()):
+                yield {**entry, "record": record["metadata"]["name"]}
+
+
+def print_list(entries: Sequence[Obj], form: str) -> None:
+    """Print entries in one of the forms of a list."""
+    if form in ("json", "yaml"):
+        printing.print_document({"kind": "LineageEntryList", "items": list(entries)}, form)
+    elif form == "name":
+        echo(*(entry.get("serialNumber", "") for entry in entries))
+    elif not entries:
+        echo("No certificates found.", err=True)
+    else:
+        columns = COLUMNS | (WIDE if form == "wide" else {})
+        printing.print_table(
+            tuple(columns), [[entry.get(field) or "<none>" for field in columns.values()] for entry in entries]
+        )
+
+
+# `mooring audit checkpoint`: print the end of the chain, to be kept elsewhere.
+
+
+@click.command("checkpoint")
+@output_option(*REPORTED)
+@cluster_options
+def checkpoint(output: str, chosen: ChosenCluster) -> None:
+    """Print the end of the chain of records, after verifying it.
+
+    Keep the line where an attacker with the database cannot change it. `mooring audit verify --checkpoint` then finds every change
+    of the records up to here.
+    """
+    verified = verify(chosen.run(lambda client: fetch_records(client, chosen.clock, chosen.timeout)))
+    require_whole(verified)
+    if not verified.records:
+        raise ConfigError(
+            "there are no records yet: the first certificate that the controllers sign makes the first one"
+        )
+    head = verified.head
+    if output == "text":
+        echo(str(head))
+    else:
+        print_document({"checkpoint": str(head), "hash": head.hash, "sequence": head.sequence}, output)

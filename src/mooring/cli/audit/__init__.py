@@ -1,1 +1,0 @@
-"""`mooring audit`: the records of issued certificates; one file for each verb."""

@@ -1,1 +1,0 @@
-"""`mooring auth`: the identity of a caller, refused requests, and password hashes."""

@@ -1,1 +1,0 @@
-"""`mooring ca …`: the CA of a cluster, and its replacement."""

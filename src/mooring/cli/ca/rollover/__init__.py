@@ -1,1 +1,0 @@
-"""`mooring ca rollover …`: replace the CA of a cluster, phase by phase."""

@@ -1,1 +1,0 @@
-"""`mooring ends`: what a store that was restored would bring back."""

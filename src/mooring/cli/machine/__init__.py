@@ -1,1 +1,0 @@
-"""`mooring machine`: the inventory of machines that may join; one file for each verb."""

@@ -1,1 +1,0 @@
-"""`mooring secrets-encryption …`: the keys that encrypt stored objects."""

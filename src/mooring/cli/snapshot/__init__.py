@@ -1,1 +1,0 @@
-"""`mooring snapshot`: copies of a cluster in files; one file for each verb."""

@@ -1,1 +1,0 @@
-"""`mooring store`: the database of a server; one file for each verb."""

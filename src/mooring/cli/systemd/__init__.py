@@ -1,1 +1,0 @@
-"""systemd: the text of units, and the calls of `systemctl` that install and remove them."""
