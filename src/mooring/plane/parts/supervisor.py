@@ -19,8 +19,9 @@ from mooring.plane.sharedkeys.share import SharedKeys
 from mooring.plane.sharedkeys.tokenfile import JoinTokenFiles
 from mooring.server.endpoints.supervisor.certificates import NodeCertificates
 from mooring.server.endpoints.supervisor.nodepasswords import NodePasswords
-from mooring.server.endpoints.supervisor.servers import Tunnels, api_server_addresses
+from mooring.server.endpoints.supervisor.servers import api_server_addresses
 from mooring.server.endpoints.supervisor.table import SupervisorServices, routes
+from mooring.server.endpoints.supervisor.tunnel import Tunnels
 from mooring.server.requestcontext import InFlight, Supervisor
 from mooring.settings.storage import StorageSettings
 from mooring.trust.encryption import keychange

@@ -1,8 +1,7 @@
-"""Serve what servers and agents of k3s ask besides certificates: keys and tokens of the cluster, addresses, and the tunnel."""
+"""Serve what servers of k3s ask besides certificates: the keys and tokens of the cluster, and the addresses of its servers."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from typing import Any
 from mooring.api.mooring.ends import refuse_unsettled
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import decode_json, encode_json
-from mooring.clock import Clock
 from mooring.duration import parse_duration
 from mooring.errors import (
     ApiError,
@@ -21,18 +19,13 @@ from mooring.errors import (
     InternalServerError,
     MooringError,
     TooManyRequestsError,
-    UnauthorizedError,
 )
-from mooring.identity import NODE_PREFIX
 from mooring.secret import Secret
 from mooring.server.requestcontext import RequestContext
-from mooring.server.resources.watches import accept_headers, handshake_error, is_websocket
 from mooring.server.transport.http import JSON, Response
-from mooring.server.transport.responsewriter import ResponseWriter, WebSocketWriter
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.acceptedtokens import parse_agent_token
 from mooring.trust.k3s.cahash import accepted_hashes
-from mooring.trust.k3s.identity import NO_NODE
 from mooring.trust.sharedkeys.serverjoin import DEFAULT_GRACE, ETCD_DISABLED, RotationRefusedError, check_grace
 from mooring.trust.sharedkeys.servertoken import AgentRotationRefusedError, parse_token
 
@@ -190,74 +183,3 @@ def _read(body: bytes, server_ca: bytes) -> tuple[str, Secret | None, timedelta]
     except (ConfigError, ValueError) as error:
         reason = error if isinstance(error, ConfigError) else "give a duration such as 24h0m0s"
         raise BadRequestError(f"grace: {reason}") from None
-
-
-# Serve GET `/v1-k3s/connect`: the websocket by which an agent of k3s offers itself as a way to its node.
-#
-# Rules kept here (docs/protocol/k3s.md#tunnel, docs/adr/0051-the-supervisor-api.md):
-# * Only a node may connect, under its own name `system:node:<name>`.
-# * The session is kept with a ping every PING_SECONDS, as k3s's server does, so that the load balancer of the agent counts this
-#   server as healthy. Nothing is dialled through it: this server has no request that would go to a node.
-# * Messages of the agent are discarded within the limits of every WebSocket (`mooring.server.transport.responsewriter`). An agent
-#   that is silent for SILENCE_SECONDS has gone.
-# * The session ends when the certificate is no longer accepted, as a watch does, and when the server stops.
-
-PING_SECONDS = 5.0
-"""Between two pings, as of k3s's server."""
-SILENCE_SECONDS = 60.0
-"""Time without a byte of the agent, which pings as often."""
-
-
-class Tunnels:
-    """Sessions of agents with this process."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._running: set[ResponseWriter] = set()
-        self._draining = False
-
-    def __len__(self) -> int:
-        return len(self._running)
-
-    def drain(self) -> None:
-        """End all sessions, and those that begin later."""
-        self._draining = True
-        for out in tuple(self._running):
-            out.end()
-
-    async def keep(self, out: ResponseWriter) -> None:
-        """Keep one session until it ends."""
-        if self._draining:
-            return
-        self._running.add(out)
-        pinging = asyncio.create_task(self._ping(out))
-        try:
-            await out.ended
-        finally:
-            self._running.discard(out)
-            pinging.cancel()
-            await asyncio.gather(pinging, return_exceptions=True)
-
-    async def _ping(self, out: ResponseWriter) -> None:
-        assert isinstance(out, WebSocketWriter)
-        heard, silent = -1, 0.0
-        while silent < SILENCE_SECONDS:
-            out.ping()
-            await self._clock.sleep(PING_SECONDS)
-            silent = 0.0 if out.heard != heard else silent + PING_SECONDS
-            heard = out.heard
-        out.end()
-
-
-async def connect(context: RequestContext, tunnels: Tunnels) -> Response:
-    """Upgrade to a WebSocket and keep the session. Raises UnauthorizedError, BadRequestError."""
-    if not context.user.username.startswith(NODE_PREFIX):
-        context.rejected_reason = NO_NODE
-        raise UnauthorizedError(message="failed authentication")
-    request = context.request
-    if not is_websocket(request):
-        raise BadRequestError("this path takes a WebSocket handshake only")
-    refusal = handshake_error(request, needs_origin=False)
-    if refusal is not None:
-        return refusal
-    return Response(101, headers=accept_headers(request), stream=tunnels.keep, upgrade=WebSocketWriter)

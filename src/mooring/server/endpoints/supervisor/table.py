@@ -12,7 +12,8 @@ from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError, ServiceUnavailableError
 from mooring.server.endpoints.servedapi import not_found
 from mooring.server.endpoints.supervisor.certificates import NodeCertificates, certificate, refuse_guesses
-from mooring.server.endpoints.supervisor.servers import ServerKeys, Tunnels, connect, rotate_token, server_bootstrap
+from mooring.server.endpoints.supervisor.servers import ServerKeys, rotate_token, server_bootstrap
+from mooring.server.endpoints.supervisor.tunnel import Tunnels, connect
 from mooring.server.requestcontext import RequestContext, Supervised
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import JSON, Response
