@@ -307,7 +307,7 @@ OPTION = "bind-passw0rd-of-the-directory"
 GUEST = f"""
 authenticators:
 - name: guest
-  class: tests.support.everyway:Guest
+  class: tests.support.guestauthenticator:Guest
   options: {{url: "ldaps://directory.example", bind-password: {OPTION}}}
 """
 
@@ -388,7 +388,7 @@ def check_configurations(story: Story, sent: Ways, root: Path) -> None:
     story.replies.append(mooring("config", "check", str(whole)))
     for text in (
         GUEST.replace("bind-password: ", "bind-password: ["),
-        GUEST.replace("everyway:Guest", "nowhere:Guest"),
+        GUEST.replace("guestauthenticator:Guest", "nowhere:Guest"),
         GUEST.replace("name: guest", f"name: {OPTION}"),
         GUEST.replace("options:", f"{OPTION}: 1\n  options:"),
         f"oidc-client-id: [{OPTION}",

@@ -93,10 +93,10 @@ def test_killed_while_compacting_a_store_goes_on_where_it_was(tmp_path: Path) ->
 import asyncio, os, signal, sys
 from pathlib import Path
 from mooring.clock import SystemClock
-from mooring.storage.sqlite import writer
+from mooring.storage.sqlite import connection
 from mooring.storage.sqlite.driver import SqliteStorage
 
-writer.SWEEP_REVISIONS = 20
+connection.SWEEP_REVISIONS = 20
 
 async def main():
     store = SqliteStorage(Path(sys.argv[1]), SystemClock())
@@ -105,14 +105,14 @@ async def main():
     for n in range(300):
         entry = await store.update("/a", b"%d" % n, expected=entry.revision)
     steps = 0
-    sweep = writer.LogWriter.sweep
+    sweep = connection.LogWriter.sweep
     def stepwise(self, oldest):
         nonlocal steps
         steps += 1
         if steps == 5:
             os.kill(os.getpid(), signal.SIGKILL)
         return sweep(self, oldest)
-    writer.LogWriter.sweep = stepwise
+    connection.LogWriter.sweep = stepwise
     await store.compact(290)
 
 asyncio.run(main())

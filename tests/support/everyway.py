@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from mooring.authn import login as usertoken
-from mooring.authn import own
 from mooring.authn.oidc.authenticator import Published
 from mooring.authn.passwordhash import PasswordHash
 from mooring.authn.serviceaccountsettings import DEFAULT_ISSUER
@@ -33,16 +32,6 @@ FILE_TOKEN = "31ada4fd-adec-460c-809a-9e56ceb75269"
 PASSWORD = "correct-horse-battery-staple"
 HASHED = "tr0ub4dor-and-three"
 _SALT = bytes(16)
-
-
-class Guest:
-    """A custom authenticator that recognises no user."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = options
-
-    def authenticate(self, offered: own.Offered) -> own.NotMine:
-        return own.NotMine("no-such-user")
 
 
 @dataclass(frozen=True)
@@ -85,7 +74,7 @@ def _options(directory: Path) -> Any:
         "authentication_token_webhook_config_file": str(directory / "hook.kubeconfig"),
         "authentication_token_webhook_version": "v1beta1",
         "keystone_url": "https://keystone.example",
-        "authenticators": [{"name": "guest", "class": f"{__name__}:Guest"}],
+        "authenticators": [{"name": "guest", "class": "tests.support.guestauthenticator:Guest"}],
         "oidc_issuer_url": OIDC["oidc_issuer_url"],
         "oidc_client_id": OIDC["oidc_client_id"],
     }

@@ -34,9 +34,9 @@ from tests.support.killable import KillableServer
 
 SNAPSHOT_EACH_SECOND = """
 from datetime import timedelta
-from mooring.settings import cron
+from mooring.settings import snapshots
 
-cron.LEAST_INTERVAL = timedelta(seconds=1)
+snapshots.LEAST_INTERVAL = timedelta(seconds=1)
 from mooring.cli.main import main
 main()
 """

@@ -1,0 +1,18 @@
+"""A custom authenticator for servers of tests, which import it by its name, and nothing else of the tests by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mooring.authn import own
+
+
+class Guest:
+    """A custom authenticator that recognises no user."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+
+    def authenticate(self, offered: own.Offered) -> own.NotMine:
+        return own.NotMine("no-such-user")
