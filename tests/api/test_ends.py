@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from mooring.api.mooring import ends
 from mooring.api.mooring.ends import End
 from mooring.api.view import FixedView, Views
+from mooring.errors import ServiceUnavailableError
 from mooring.trust.lineage import Checkpoint, record_name
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -341,6 +343,8 @@ def with_entries(**data: str) -> Views:
 )
 def test_nothing_is_issued_while(views: Views, is_open: bool) -> None:
     assert (ends.refusal(views) == "") is is_open
+    with nullcontext() if is_open else pytest.raises(ServiceUnavailableError, match=r"^nothing is issued: "):
+        ends.refuse_unsettled(views)
 
 
 @pytest.mark.parametrize(
