@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from mooring.api.certificates.sourceaddress import SOURCE_ADDRESS, source_address_of
-from mooring.api.certificates.validation import spec_errors
+from mooring.api.certificates.certificatesigningrequest import spec_errors
+from mooring.api.certificates.requestrecords import SOURCE_ADDRESS, source_address_of
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.meta.signers import MAX_SIGNER_NAME, signer_name_errors
+from mooring.api.signername import MAX_SIGNER_NAME, signer_name_errors
 from mooring.errors import MAX_FIELD_ERRORS
 from mooring.identity import UserInfo
 from tests.support.changes import LATER, NOW, created, texts, updated

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.storage.csinode import KIND
+from mooring.api.storage import KIND
 from mooring.apimachinery.schema import Obj
 
 

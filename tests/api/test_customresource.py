@@ -10,7 +10,7 @@ import pytest
 from mooring.api.customresource import custom_resource_definition
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS
-from mooring.api.mooring.group import GROUP
+from mooring.api.paths import GROUP
 from mooring.apimachinery.schema import Obj
 
 OURS = [kind for kind in KINDS if kind.resource.group == GROUP]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.api.apiextensions.customresourcedefinition import from_v1beta1
+from mooring.api.apiextensions import from_v1beta1
 from mooring.apimachinery.schema import Obj
 
 NAMES = {"plural": "things", "kind": "Thing"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.datavalidation import MAX_DATA
+from mooring.api.core.configmap import MAX_DATA
 from mooring.api.kinds import BY_PLURAL
 from tests.support.changes import NOW, created, updated
 from tests.support.testca import ThrowawayCA

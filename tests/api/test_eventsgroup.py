@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.api.events.event import KIND, from_core, to_core
+from mooring.api.events import KIND, from_core, to_core
 from mooring.api.kinds import BY_PLURAL, by_resource
 from mooring.apimachinery.names import qualified_name_errors
 from tests.support.changes import NOW, created, updated

@@ -11,7 +11,7 @@ import pytest
 
 from mooring.api.kind import Change, Kind
 from mooring.api.kinds import KINDS
-from mooring.api.meta.objectmeta import prepare_meta_for_update, validate_meta, validate_meta_update
+from mooring.api.objectmeta import prepare_meta_for_update, validate_meta, validate_meta_update
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ApiError

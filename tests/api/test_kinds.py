@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
+from mooring.api.authentication import TOKEN_REQUEST
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS, READ_ONLY, RESOURCES, by_resource
-from mooring.api.mooring.group import GROUP
+from mooring.api.paths import GROUP
 from mooring.api.readonly import READ_VERBS
 from mooring.apimachinery.codec.gotypes import EMBEDDED
 from mooring.apimachinery.resource import Resource

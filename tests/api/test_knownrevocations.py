@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.certificates.knownrevocations import (
+from mooring.api.certificates.requestrecords import (
     KNOWN_REVOCATIONS,
     keep_known_revocations,
     precedes,

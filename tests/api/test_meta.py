@@ -12,7 +12,7 @@ import pytest
 
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.meta.objectmeta import (
+from mooring.api.objectmeta import (
     MAX_ANNOTATIONS,
     prepare_meta_for_create,
     prepare_meta_for_update,

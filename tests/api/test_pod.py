@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from mooring.api.core.pod.defaults import is_latest
-from mooring.api.core.pod.qos import qos_class
+from mooring.api.core.poddefaults import is_latest, qos_class
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.protobuf import decode_message, encode_message
 from mooring.apimachinery.codec.unmarshal import unmarshal

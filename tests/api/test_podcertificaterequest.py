@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.api.certificates.podcertificaterequest import KIND, KIND_V1, state_of
 from mooring.api.certificates.podrequestvalidation import MAX_CHAIN, is_same_status, requested_key
-from mooring.api.meta.conditions import condition_list_errors
+from mooring.api.objectmeta import condition_list_errors
 from mooring.apimachinery.schema import Obj
 from mooring.pki.errors import RequestError
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_key_der

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from mooring.api.certificates.podcertificates import account_problem, is_owner, is_pod, pod_problem, volume_signers
+from mooring.api.certificates.podcertificaterequest import (
+    account_problem,
+    is_owner,
+    is_pod,
+    pod_problem,
+    volume_signers,
+)
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from tests.support.plans import NOW

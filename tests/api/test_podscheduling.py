@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.pod.validation import scheduling_and_probe_errors
+from mooring.api.core.podvalidation import scheduling_and_probe_errors
 from mooring.apimachinery.schema import Obj
 
 FIRST = "spec.containers[0]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.api.core.pod.statusstrategy import keep_observed_generations, validate_update
+from mooring.api.core.pod import keep_observed_generations, validate_update
 from mooring.apimachinery.schema import Obj
 
 MIRROR = "kubernetes.io/config.mirror"

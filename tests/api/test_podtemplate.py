@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.pod.podtemplate import KIND
+from mooring.api.core.podtemplate import KIND
 from mooring.apimachinery.schema import Obj
 from tests.support.changes import created, updated
 

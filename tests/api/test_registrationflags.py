@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.node.registrationflags import parse_labels, parse_taints
+from mooring.api.core.registrationflags import parse_labels, parse_taints
 from mooring.errors import ConfigError
 
 

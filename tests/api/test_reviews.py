@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from mooring.api.authentication.selfsubjectreview import KINDS as SELF_SUBJECT_REVIEWS
-from mooring.api.authentication.tokenreview import KINDS as TOKEN_REVIEWS
-from mooring.api.authentication.userinfo import user_info
-from mooring.api.authorization.accessreview import (
+from mooring.api.authentication import SELF_SUBJECT_REVIEWS as SELF_SUBJECT_REVIEWS
+from mooring.api.authentication import TOKEN_REVIEWS as TOKEN_REVIEWS
+from mooring.api.authentication import user_info
+from mooring.api.authorization import (
     LOCAL_SUBJECT_ACCESS_REVIEW,
     SELF_SUBJECT_ACCESS_REVIEW,
     SELF_SUBJECT_RULES_REVIEW,

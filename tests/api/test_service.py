@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.service.allocation import init_ip_families
+from mooring.api.core.service import init_ip_families
 from mooring.api.kinds import BY_PLURAL
 from tests.support.changes import LATER, created, updated
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.api.core.service.allocation import DEFAULT_RANGE, NODE_PORT_RANGE, api_address, free_address, free_port
+from mooring.api.core.service import DEFAULT_RANGE, NODE_PORT_RANGE, api_address, free_address, free_port
 
 SMALL = IPv4Network("192.0.2.0/29")
 MIDDLE = IPv4Network("192.0.2.0/26")

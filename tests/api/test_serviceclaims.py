@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.service.allocation import claims
+from mooring.api.core.service import claims
 
 PLACE = {"name": "s", "namespace": "n"}
 

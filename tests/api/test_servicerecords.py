@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.api.core.service.records import decode_record, is_allocated, with_bit
+from mooring.api.core.servicevalidation import decode_record, is_allocated, with_bit
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "storage" / "kube-apiserver.json"
 VALUES = {key: base64.b64decode(value) for key, value in json.loads(VECTORS.read_text())["values"].items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring.group import GROUP
+from mooring.api.paths import GROUP
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Update

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.certificates.requestercertificate import REQUESTER_CERTIFICATE
+from mooring.api.certificates.requestrecords import REQUESTER_CERTIFICATE
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring import ends
 from mooring.api.view import FixedView, NamespacedName, Views

@@ -23,7 +23,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mooring.api.certificates.requestercertificate import REQUESTER_CERTIFICATE
+from mooring.api.certificates.requestrecords import REQUESTER_CERTIFICATE
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.api.mooring.membership import with_node_recorded

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.certificates.conditions import APPROVED
+from mooring.api.certificates.requestrecords import APPROVED
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, READ_ONLY
 from mooring.apimachinery.options import DeleteOptions, WriteOptions

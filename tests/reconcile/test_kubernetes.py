@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.mooring.group import GROUP
+from mooring.api.paths import GROUP
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.service.allocation import IP_ADDRESS_PREFIX, NODE_PORT_PREFIX
-from mooring.api.core.service.records import decode_record, is_allocated
+from mooring.api.core.service import IP_ADDRESS_PREFIX, NODE_PORT_PREFIX
+from mooring.api.core.servicevalidation import decode_record, is_allocated
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock

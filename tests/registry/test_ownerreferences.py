@@ -10,7 +10,7 @@ import pytest
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring import certificaterevocation
-from mooring.api.mooring.group import GROUP
+from mooring.api.paths import GROUP
 from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes, Authorize, Decision, Ruling
 from mooring.errors import ConfigError, ForbiddenError

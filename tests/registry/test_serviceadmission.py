@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.core.service.allocation import DEFAULT_RANGE, NODE_PORT_RANGE
+from mooring.api.core.service import DEFAULT_RANGE, NODE_PORT_RANGE
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.errors import InternalServerError, InvalidError

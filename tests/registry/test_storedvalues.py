@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.events.event import KIND as EVENTS_EVENT
+from mooring.api.events import KIND as EVENTS_EVENT
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.codec.protobuf import decode_envelope, encode_envelope

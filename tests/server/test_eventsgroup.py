@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.events.event import KIND
+from mooring.api.events import KIND
 from mooring.api.kinds import by_resource
 from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message, encode_object
 from mooring.apimachinery.metav1 import list_of

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.certificates.knownrevocations import KNOWN_REVOCATIONS
-from mooring.api.certificates.requestercertificate import REQUESTER_CERTIFICATE
+from mooring.api.certificates.requestrecords import KNOWN_REVOCATIONS, REQUESTER_CERTIFICATE
 from mooring.identity import MASTERS, NODES
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request

@@ -8,12 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mooring.api.kind import Change, Kind, SubresourceStrategy
-from mooring.api.meta.objectmeta import (
-    prepare_meta_for_create,
-    prepare_meta_for_update,
-    validate_meta,
-    validate_meta_update,
-)
+from mooring.api.objectmeta import prepare_meta_for_create, prepare_meta_for_update, validate_meta, validate_meta_update
 from mooring.errors import FieldError
 from mooring.identity import UserInfo
 

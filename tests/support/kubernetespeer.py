@@ -22,7 +22,7 @@ from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring.group import GROUP
+from mooring.api.paths import GROUP
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock, rfc3339

@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 
 import yaml
 
-from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
+from mooring.api.authentication import TOKEN_REQUEST
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS
 from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message, encode_object

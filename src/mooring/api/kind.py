@@ -161,7 +161,7 @@ class Kind:
     Order on create: `default(obj)` → `prepare_for_create(obj, change)` → admission → `validate(obj)`.
     Order on update: `default(new)` → `prepare_for_update(new, old, change)` → admission → `validate(new)` + `validate_update(…)`.
     The registry prepares and validates metadata (names, labels, finalizers, owner references, immutability) for all kinds
-    through `mooring.api.meta.objectmeta`; hooks handle the rest. Validation errors carry paths like `spec.request`.
+    through `mooring.api.objectmeta`; hooks handle the rest. Validation errors carry paths like `spec.request`.
     With an `alias`, hooks of the write path get the stored form, and columns get the client's form.
     """
 

@@ -1,31 +1,26 @@
 """`KINDS`: the table of all kinds, from which discovery, OpenAPI, storage and codecs are built (law 10).
 
-Rules kept here: a kind is one file and one row. A test proves that no file is missing, and that no
-two kinds share a plural of a group version or, aliases apart, a storage prefix.
+Rules kept here: a kind is declared in one file, alone or with those of its group, and is one row. A test proves
+that none is missing, and that no two kinds share a plural of a group version or, aliases apart, a storage prefix.
 """
 
 from __future__ import annotations
 
-from mooring.api import readonly
-from mooring.api.apiextensions import customresourcedefinition
-from mooring.api.authentication import selfsubjectreview, tokenreview
-from mooring.api.authorization import accessreview
+from mooring.api import apiextensions, authentication, authorization, coordination, discovery, rbac, readonly, storage
+from mooring.api import events as eventsgroup
 from mooring.api.certificates import certificatesigningrequest, clustertrustbundle, podcertificaterequest
-from mooring.api.coordination import lease
 from mooring.api.core import (
     configmap,
     endpoints,
     event,
     namespace,
+    node,
+    pod,
+    podtemplate,
     secret,
+    service,
     serviceaccount,
 )
-from mooring.api.core.node import strategy as node
-from mooring.api.core.pod import podtemplate
-from mooring.api.core.pod import strategy as pod
-from mooring.api.core.service import strategy as service
-from mooring.api.discovery import endpointslice
-from mooring.api.events import event as eventsgroup
 from mooring.api.kind import Kind
 from mooring.api.mooring import (
     authorizedmachine,
@@ -34,11 +29,9 @@ from mooring.api.mooring import (
     lineagerecord,
     nodeidentity,
 )
-from mooring.api.rbac import clusterrole, clusterrolebinding, role, rolebinding
-from mooring.api.storage import csinode
 from mooring.apimachinery.resource import Resource
 
-READ_ONLY: tuple[Kind, ...] = (customresourcedefinition.KIND, *readonly.ROWS)
+READ_ONLY: tuple[Kind, ...] = (apiextensions.KIND, *readonly.ROWS)
 """Kinds that can be read and watched, and not written (`mooring.api.readonly`)."""
 
 _ROWS: tuple[Kind, ...] = (
@@ -53,26 +46,26 @@ _ROWS: tuple[Kind, ...] = (
     secret.KIND,
     serviceaccount.KIND,
     service.KIND,
-    *selfsubjectreview.KINDS,
-    *tokenreview.KINDS,
-    *accessreview.KINDS,
+    *authentication.SELF_SUBJECT_REVIEWS,
+    *authentication.TOKEN_REVIEWS,
+    *authorization.KINDS,
     certificatesigningrequest.KIND,
     clustertrustbundle.KIND_V1,
     clustertrustbundle.KIND,
     podcertificaterequest.KIND_V1,
     podcertificaterequest.KIND,
-    lease.KIND,
-    endpointslice.KIND,
+    coordination.KIND,
+    discovery.KIND,
     eventsgroup.KIND,
     certificateauthorityrollover.KIND,
     lineagerecord.KIND,
     nodeidentity.KIND,
     authorizedmachine.KIND,
-    clusterrolebinding.KIND,
-    clusterrole.KIND,
-    rolebinding.KIND,
-    role.KIND,
-    csinode.KIND,
+    rbac.CLUSTER_ROLE_BINDING,
+    rbac.CLUSTER_ROLE,
+    rbac.ROLE_BINDING,
+    rbac.ROLE,
+    storage.KIND,
     certificaterevocation.KIND,
 )
 
@@ -92,7 +85,7 @@ def by_resource(group: str, version: str, plural: str) -> Kind | None:
     return _BY_RESOURCE.get((group, version, plural))
 
 
-STORED_FORMS = (customresourcedefinition.STORED_FORM,)
+STORED_FORMS = (apiextensions.STORED_FORM,)
 """Forms in which kube-apiserver stores objects, and which no server serves."""
 _FORMS: dict[str, tuple[Kind, ...]] = {
     kind.storage: tuple(one for one in (*KINDS, *STORED_FORMS) if one.storage == kind.storage)

@@ -1,15 +1,23 @@
-"""Resources by their plural, without schemas: what a command or an agent loads to send a request.
-
-Rules kept here:
-* `mooring.api.kinds` takes a quarter of a second of processor time to load, because it has the schema of every kind. A client needs
-  the path and the kind. So this table repeats both; a test compares it with the kinds.
-"""
+"""Group, version and storage prefix of Mooring's own kinds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from mooring.apimachinery.resource import ResourcePath
+
+GROUP = "mooring.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+STORAGE_PREFIX = f"/registry/{GROUP}/"
+"""kube-apiserver stores custom resources under `/registry/<group>/<plural>`."""
+
+
+# Resources by their plural, without schemas: what a command or an agent loads to send a request.
+#
+# Rules kept here:
+# * `mooring.api.kinds` takes a quarter of a second of processor time to load, because it has the schema of every kind. A client
+#   needs the path and the kind. So this table repeats both; a test compares it with the kinds.
 
 _KINDS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("", "v1"): {

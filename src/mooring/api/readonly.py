@@ -20,7 +20,7 @@ what clients ask for, with free-form parts. `data/api` has all fields, to read w
 from __future__ import annotations
 
 from mooring.api.kind import Kind
-from mooring.api.meta.printcolumns import NAME
+from mooring.api.objectmeta import NAME
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificaterevocation import (
     PLURAL,
     issued_before,
@@ -17,6 +16,7 @@ from mooring.api.mooring.certificaterevocation import (
 )
 from mooring.api.mooring.membership import has_companion, lapse, may_use_name
 from mooring.api.mooring.nodeidentity import PLURAL as NODE_IDENTITIES
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import View, Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn.reasons import UNREADABLE, Code

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mooring.api.certificates import podcertificaterequest
-from mooring.api.core.pod.references import references
-from mooring.api.core.pod.validation import MIRROR
-from mooring.api.meta.printcolumns import spec_of
+from mooring.api.core.poddefaults import references
+from mooring.api.core.podvalidation import MIRROR
 from mooring.api.mooring.membership import lapse
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import FixedView, NamespacedName, View, ViewFollower, Views
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import parse_field_selector

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import click
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificateauthorityrollover import (
     ABORTED,
     DONE,
@@ -23,6 +22,7 @@ from mooring.api.mooring.certificateauthorityrollover import (
     next_phase,
     status_of,
 )
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, cluster_options, ending_options

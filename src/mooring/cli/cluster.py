@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from mooring.api.mooring.group import GROUP
+from mooring.api.paths import GROUP
 from mooring.cli.options.flags import DURATION, Command, default_data_dir, kubeconfig_option, options_of
 from mooring.cli.printing.output import echo, print_document
 from mooring.cli.printing.plaintext import redacted

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import ends
 from mooring.api.mooring.ends import BY_HAND, WAIVED, End, is_more, joins_of, uids_of
 from mooring.api.mooring.membership import new_identity, with_spec
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, cluster_options, ending_options

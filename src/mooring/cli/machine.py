@@ -10,7 +10,7 @@ from functools import partial
 import click
 
 from mooring.api.mooring.authorizedmachine import KIND, PLURAL
-from mooring.api.mooring.group import API_VERSION
+from mooring.api.paths import API_VERSION
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, changing_options, cluster_options, ending_options, printed_deletions

@@ -24,7 +24,7 @@ from enum import Enum
 
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.meta.objectmeta import FOREGROUND, ORPHAN
+from mooring.api.objectmeta import FOREGROUND, ORPHAN
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Update

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.membership import is_terminating, was_deleted, with_node_recorded, with_spec
 from mooring.api.mooring.nodeidentity import PLURAL, keys_of
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339

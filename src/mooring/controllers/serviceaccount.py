@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
-from mooring.api.core.pod.references import references
+from mooring.api.core.poddefaults import references
 from mooring.api.core.secret import SERVICE_ACCOUNT_NAME, SERVICE_ACCOUNT_TOKEN
 from mooring.api.mooring import ends
 from mooring.api.view import Views

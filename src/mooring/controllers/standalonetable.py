@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from mooring.api.customresource import custom_resource_definition
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring.group import GROUP
+from mooring.api.paths import GROUP
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.authorizer import binding, cluster_binding, cluster_role, role, rule, service_account
 from mooring.controllers.actions import ALIASES, EVERYTHING, Scope, select

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
 
-from mooring.api.core.service.allocation import DEFAULT_RANGE, api_address
+from mooring.api.core.service import DEFAULT_RANGE, api_address
 from mooring.authn.x509 import ClientCrls
 from mooring.controllers.actions import Controller, select
 from mooring.controllers.bootstrap import BootstrapSigner, TokenCleaner

@@ -26,7 +26,7 @@ from urllib.parse import urlencode
 
 from mooring.api.customresource import API_VERSION
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring.group import GROUP
+from mooring.api.paths import GROUP
 from mooring.api.view import AllReadable, NamespacedName, View, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED

@@ -51,7 +51,7 @@ def _labels(texts: tuple[str, ...], key: str) -> tuple[tuple[str, str], ...]:
     """Return labels that a node may set."""
     if not texts:
         return ()
-    from mooring.api.core.node.registrationflags import parse_labels  # schemas are needed by few command lines
+    from mooring.api.core.registrationflags import parse_labels  # schemas are needed by few command lines
     from mooring.registry.admission.noderestriction import forbidden_labels
 
     labels = parse_labels(texts, f"--{key}")
@@ -69,7 +69,7 @@ def _labels(texts: tuple[str, ...], key: str) -> tuple[tuple[str, str], ...]:
 def _taints(texts: tuple[str, ...], key: str) -> tuple[Obj, ...]:
     if not texts:
         return ()
-    from mooring.api.core.node.registrationflags import parse_taints  # schemas are needed by few command lines
+    from mooring.api.core.registrationflags import parse_taints  # schemas are needed by few command lines
 
     return parse_taints(texts, f"--{key}")
 

@@ -1,32 +1,187 @@
-"""CertificateSigningRequest: strategy, print columns.
+"""Validation of CertificateSigningRequests: spec, and updates of `/approval` and `/status`.
 
-Rules kept here (docs/protocol/certificate-signing-requests.md):
-* The server sets username, uid, groups and extra to those of the request's user, whatever the client sends. Keys of extra that
-  begin with `mooring.io/k3s-` come from no user, however it was authenticated or impersonated: only the supervisor states them.
-* spec is immutable. status changes only through `/approval` (conditions) and `/status` (certificate and other conditions). A new
-  object has an empty status.
-* spec is validated only while the object has neither a condition nor a certificate: create empties status, and later every
-  update resets spec. So the costly check of the signature is not repeated on approval and issue.
+Rules kept here (docs/protocol/certificate-signing-requests.md#validation):
+* `request` is one PEM block CERTIFICATE REQUEST with a valid signature. An error quotes it only when it cannot be a private key,
+  because clients have sent those by mistake.
+* `usages`: at least one, known, without duplicates. `expirationSeconds`: at least 600.
+* `signerName` is never the legacy signer.
+* Approved, Denied and Failed are never removed and can only be True. Types are unique; Approved and Denied exclude each other.
+  Errors that the stored object has already are tolerated, so that it can still be approved or denied.
+* A certificate is one or more CERTIFICATE blocks, and is immutable once set.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from datetime import datetime, timedelta
 
-from mooring.api.certificates import conditions, validation
-from mooring.api.certificates.knownrevocations import keep_known_revocations
-from mooring.api.certificates.requestercertificate import keep_requester_certificate, record_requester_certificate
-from mooring.api.certificates.sourceaddress import keep_source_address, record_source_address
+from mooring.api.certificates import requestrecords
+from mooring.api.certificates.requestrecords import (
+    APPROVED,
+    DENIED,
+    FAILED,
+    conditions_of,
+    indexes_of_type,
+    keep_known_revocations,
+    keep_requester_certificate,
+    keep_source_address,
+    record_requester_certificate,
+    record_source_address,
+)
 from mooring.api.kind import Change, Kind, SubresourceStrategy, is_untracked
-from mooring.api.meta.printcolumns import NAME, NONE, spec_of
-from mooring.api.meta.resetfields import reset_fields
+from mooring.api.objectmeta import NAME, NONE, reset_fields, spec_of
+from mooring.api.signername import signer_name_errors
 from mooring.apimachinery.names import path_segment_errors
 from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.clock import human_duration
-from mooring.errors import FieldError
-from mooring.pki.x509.signers import RESERVED
+from mooring.errors import MAX_FIELD_ERRORS, FieldError, duplicate, forbidden, invalid, not_supported, required
+from mooring.pki.errors import PkiError, RequestError
+from mooring.pki.x509.bundles import NO_CERTIFICATE, certificates
+from mooring.pki.x509.profiles import USAGES
+from mooring.pki.x509.requests import parse_request
+from mooring.pki.x509.signers import LEGACY_UNKNOWN, RESERVED
+
+_PERMANENT = (APPROVED, DENIED, FAILED)
+_STATUSES = ("False", "True", "Unknown")
+_PATH = "status.conditions"
+MIN_SECONDS = 600
+MAX_QUOTED_REQUEST = 4096
+"""Characters of a request that an error quotes, twice in a response: one for an RSA key of 8192 bits has as many."""
+
+_KNOWN_USAGES = frozenset(USAGES)
+_SORTED_USAGES = tuple(sorted(USAGES))
+"""Known usages, in the order in which an error lists them."""
+
+
+def spec_errors(spec: Obj) -> list[FieldError]:
+    """Validate `spec`."""
+    errors = _request_errors(spec.get("request"))
+    usages = spec.get("usages") or []
+    if not usages:
+        errors.append(required("spec.usages"))
+    seen: set[str] = set()
+    for index, usage in enumerate(usages):
+        if len(errors) > MAX_FIELD_ERRORS:
+            break
+        if usage not in _KNOWN_USAGES:
+            errors.append(not_supported(f"spec.usages[{index}]", usage, _SORTED_USAGES))
+        if usage in seen:
+            errors.append(duplicate(f"spec.usages[{index}]", usage))
+        seen.add(usage)
+    signer = spec.get("signerName", "")
+    if signer == LEGACY_UNKNOWN:
+        errors.append(invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version"))
+    else:
+        errors += signer_name_errors(signer, "spec.signerName")
+    seconds = spec.get("expirationSeconds")
+    if seconds is not None and seconds < MIN_SECONDS:
+        errors.append(
+            invalid(
+                "spec.expirationSeconds",
+                seconds,
+                f"may not specify a duration less than {MIN_SECONDS} seconds (10 minutes)",
+            )
+        )
+    return errors
+
+
+def _request_errors(request: str | None) -> list[FieldError]:
+    decoded = b""
+    try:
+        decoded = base64.b64decode(request or "")
+        parse_request(decoded)
+    except (RequestError, binascii.Error) as error:
+        quoted = request if not request or _is_public(decoded) else "<certificate request>"
+        if quoted and len(quoted) > MAX_QUOTED_REQUEST:
+            quoted = quoted[:MAX_QUOTED_REQUEST] + "..."
+        return [invalid("spec.request", quoted, str(error))]
+    return []
+
+
+def _is_public(decoded: bytes) -> bool:
+    """Return true when an error may quote the text: it is PEM without a private key block."""
+    return decoded.startswith(b"-----BEGIN ") and b"PRIVATE" not in decoded
+
+
+def validate_approval(new: Obj, old: Obj) -> list[FieldError]:
+    """Validate an update of `/approval`."""
+    return _condition_errors(conditions_of(new), conditions_of(old)) + _removal_errors(new, old)
+
+
+def validate_status(new: Obj, old: Obj) -> list[FieldError]:
+    """Validate an update of `/status`."""
+    conditions, old_conditions = conditions_of(new), conditions_of(old)
+    errors = _condition_errors(conditions, old_conditions) + _certificate_errors(new, old) + _removal_errors(new, old)
+    errors += [
+        forbidden(_PATH, f'updates may not add a condition of type "{kind}"')
+        for kind in (APPROVED, DENIED)
+        if len(indexes_of_type(conditions, kind)) > len(indexes_of_type(old_conditions, kind))
+    ]
+    return errors
+
+
+def _removal_errors(new: Obj, old: Obj) -> list[FieldError]:
+    conditions, old_conditions = conditions_of(new), conditions_of(old)
+    return [
+        forbidden(_PATH, f'updates may not remove a condition of type "{kind}"')
+        for kind in _PERMANENT
+        if len(indexes_of_type(conditions, kind)) < len(indexes_of_type(old_conditions, kind))
+    ]
+
+
+def _condition_errors(conditions: list[Obj], old_conditions: list[Obj]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    old_types = {condition.get("type", "") for condition in old_conditions}
+    old_has_duplicates = len(old_types) != len(old_conditions)
+    old_has_both = APPROVED in old_types and DENIED in old_types
+    seen: set[str] = set()
+    for index, condition in enumerate(conditions):
+        at, kind, status = f"{_PATH}[{index}]", condition.get("type", ""), condition.get("status", "")
+        if not kind and "" not in old_types:
+            errors.append(required(f"{at}.type"))
+        allowed = ("True",) if kind in _PERMANENT else _STATUSES
+        if not status:
+            errors.append(required(f"{at}.status"))
+        elif status not in allowed:
+            errors.append(not_supported(f"{at}.status", status, allowed))
+        other = {APPROVED: DENIED, DENIED: APPROVED}.get(kind)
+        if other in seen and not old_has_both:
+            errors.append(invalid(_PATH, kind, "Approved and Denied conditions are mutually exclusive"))
+        if kind in seen and not old_has_duplicates:
+            errors.append(duplicate(f"{at}.type", kind))
+        seen.add(kind)
+    return errors
+
+
+def _certificate_errors(new: Obj, old: Obj) -> list[FieldError]:
+    path = "status.certificate"
+    certificate, before = new["status"].get("certificate", ""), (old.get("status") or {}).get("certificate", "")
+    if certificate == before:
+        return []
+    errors: list[FieldError] = []
+    try:
+        if certificate:
+            certificates(base64.b64decode(certificate))
+    except (PkiError, binascii.Error) as error:
+        detail = "must contain at least one CERTIFICATE PEM block" if str(error) == NO_CERTIFICATE else str(error)
+        errors.append(invalid(path, "<certificate data>", detail))
+    if before:
+        errors.append(forbidden(path, "updates may not modify existing certificate content"))
+    return errors
+
+
+# CertificateSigningRequest: strategy, print columns.
+#
+# Rules kept here (docs/protocol/certificate-signing-requests.md):
+# * The server sets username, uid, groups and extra to those of the request's user, whatever the client sends. Keys of extra that
+#   begin with `mooring.io/k3s-` come from no user, however it was authenticated or impersonated: only the supervisor states them.
+# * spec is immutable. status changes only through `/approval` (conditions) and `/status` (certificate and other conditions). A
+#   new object has an empty status.
+# * spec is validated only while the object has neither a condition nor a certificate: create empties status, and later every
+#   update resets spec. So the costly check of the signature is not repeated on approval and issue.
 
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:
@@ -61,7 +216,7 @@ def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
 
 
 def _validate(obj: Obj) -> list[FieldError]:
-    return [] if obj.get("status") else validation.spec_errors(obj.get("spec") or {})
+    return [] if obj.get("status") else spec_errors(obj.get("spec") or {})
 
 
 def _condition(obj: Obj, now: datetime) -> str:
@@ -110,10 +265,10 @@ KIND = Kind(
     field_labels=("spec.signerName",),
     subresources={
         "approval": SubresourceStrategy(
-            prepare_for_update=conditions.prepare_approval, validate_update=validation.validate_approval
+            prepare_for_update=requestrecords.prepare_approval, validate_update=validate_approval
         ),
         "status": SubresourceStrategy(
-            prepare_for_update=conditions.prepare_status, validate_update=validation.validate_status
+            prepare_for_update=requestrecords.prepare_status, validate_update=validate_status
         ),
     },
 )

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from mooring.api.kind import Kind, in_version
-from mooring.api.meta.printcolumns import NAME, NONE, spec_of
-from mooring.api.meta.signers import signer_name_errors
+from mooring.api.objectmeta import NAME, NONE, spec_of
+from mooring.api.signername import signer_name_errors
 from mooring.apimachinery.names import dns1123_subdomain_errors, path_segment_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Obj, message

@@ -20,9 +20,8 @@ from datetime import datetime, timedelta
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
-from mooring.api.meta.conditions import condition_list_errors
-from mooring.api.meta.printcolumns import spec_of
-from mooring.api.meta.signers import MIN_SECONDS, longest_seconds, signer_name_errors, user_annotation_errors
+from mooring.api.objectmeta import condition_list_errors, spec_of
+from mooring.api.signername import MIN_SECONDS, longest_seconds, signer_name_errors, user_annotation_errors
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339

@@ -20,7 +20,7 @@ from mooring.api.core.addresses import (
     special_address_errors,
 )
 from mooring.api.kind import Kind
-from mooring.api.meta.printcolumns import NAME, NONE
+from mooring.api.objectmeta import NAME, NONE
 from mooring.apimachinery.names import dns1123_label_errors, dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Obj, message

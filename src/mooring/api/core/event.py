@@ -6,7 +6,7 @@ Rules kept here (docs/protocol/tables.md, docs/protocol/selectors.md, docs/proto
 * Any name that is one path segment is allowed, and any finalizer, because Kubernetes validates Events of the core group by its
   oldest rules.
 * An Event with eventTime follows the rules of events.k8s.io: reporter, action and reason are required, and have length limits. The
-  same objects are served under other field names in that group (`mooring.api.events.event`).
+  same objects are served under other field names in that group (`mooring.api.events`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from mooring.api.kind import Kind, is_untracked
-from mooring.api.meta.printcolumns import name_cell
+from mooring.api.objectmeta import name_cell
 from mooring.apimachinery.names import path_segment_errors, qualified_name_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Obj, message

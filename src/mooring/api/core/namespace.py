@@ -10,9 +10,7 @@ Rules kept here (docs/protocol/namespaces.md):
 from __future__ import annotations
 
 from mooring.api.kind import Change, Kind, SubresourceStrategy
-from mooring.api.meta.objectmeta import finalizer_errors
-from mooring.api.meta.printcolumns import NAME
-from mooring.api.meta.resetfields import reset_fields
+from mooring.api.objectmeta import NAME, finalizer_errors, reset_fields
 from mooring.apimachinery.names import dns1123_label_errors
 from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Obj, message

@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from mooring.api.core.datavalidation import MAX_DATA, base64_size, immutability_errors, key_errors
+from mooring.api.core.configmap import MAX_DATA, base64_size, immutability_errors, key_errors
 from mooring.api.kind import Kind
-from mooring.api.meta.printcolumns import NAME
+from mooring.api.objectmeta import NAME
 from mooring.apimachinery.codec.goerrors import json_syntax_error
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource

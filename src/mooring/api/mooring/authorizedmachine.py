@@ -14,8 +14,8 @@ import re
 from datetime import datetime
 
 from mooring.api.kind import Change, Kind
-from mooring.api.meta.printcolumns import NAME, NONE, spec_of
-from mooring.api.mooring.group import GROUP, STORAGE_PREFIX, VERSION
+from mooring.api.objectmeta import NAME, NONE, spec_of
+from mooring.api.paths import GROUP, STORAGE_PREFIX, VERSION
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Obj, message

@@ -11,9 +11,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from mooring.api.kind import Change, Kind, SubresourceStrategy
-from mooring.api.meta.printcolumns import NAME, NONE, spec_of
-from mooring.api.meta.resetfields import reset_fields
-from mooring.api.mooring.group import GROUP, STORAGE_PREFIX, VERSION
+from mooring.api.objectmeta import NAME, NONE, reset_fields, spec_of
+from mooring.api.paths import GROUP, STORAGE_PREFIX, VERSION
 from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE

@@ -26,10 +26,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import certificaterevocation
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339

@@ -18,10 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import ends
-from mooring.api.mooring.group import API_VERSION
 from mooring.api.mooring.nodeidentity import PLURAL, companions_of, keys_of
+from mooring.api.objectmeta import spec_of
+from mooring.api.paths import API_VERSION
 from mooring.api.view import FixedView, View, Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339

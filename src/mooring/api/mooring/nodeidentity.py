@@ -15,8 +15,8 @@ from datetime import datetime
 
 from mooring.api.core.addresses import address_errors, parse_address
 from mooring.api.kind import Kind, is_untracked
-from mooring.api.meta.printcolumns import NAME, NONE, spec_of
-from mooring.api.mooring.group import GROUP, STORAGE_PREFIX, VERSION
+from mooring.api.objectmeta import NAME, NONE, spec_of
+from mooring.api.paths import GROUP, STORAGE_PREFIX, VERSION
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Obj, message

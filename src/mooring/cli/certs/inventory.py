@@ -23,11 +23,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import certificateauthorityrollover as carollover
 from mooring.api.mooring import certificaterevocation, ends, lineagerecord, nodeidentity
 from mooring.api.mooring.certificaterevocation import KIND, node_entry
 from mooring.api.mooring.membership import NODES, has_ended
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import NamespacedName, Views, namespaced_name
 from mooring.apimachinery.schema import Obj
 from mooring.authn import revocations

@@ -28,10 +28,10 @@ from pathlib import Path
 
 import click
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import lineagerecord, nodeidentity
 from mooring.api.mooring.certificaterevocation import KIND, REASONS, UNSPECIFIED, entry_name, known_serial_numbers
 from mooring.api.mooring.membership import NODES
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.authn.clientcas import NAME as CLIENT_CAS

@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificaterevocation import key_entry, node_entry, serial_entry
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.authn import revocations
 from mooring.cli import serverreport

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED
+from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED
 from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster, changing_options

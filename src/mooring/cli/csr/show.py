@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from mooring.api.certificates.certificatesigningrequest import KIND
-from mooring.api.certificates.sourceaddress import source_address_of
-from mooring.api.meta.printcolumns import spec_of
+from mooring.api.certificates.requestrecords import source_address_of
 from mooring.api.mooring import nodeidentity
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.membership import NODES, has_ended, is_terminating
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import VALID, Inventory, KnownCertificate

@@ -19,9 +19,9 @@ from functools import partial
 
 import click
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import authorizedmachine, nodeidentity
 from mooring.api.mooring.membership import NODES
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import QUALIFIED

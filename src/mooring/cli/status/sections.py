@@ -14,11 +14,10 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from mooring.api.certificates.conditions import APPROVED, conditions_of
-from mooring.api.certificates.sourceaddress import source_address_of
-from mooring.api.meta.printcolumns import spec_of
+from mooring.api.certificates.requestrecords import APPROVED, conditions_of, source_address_of
 from mooring.api.mooring.certificateauthorityrollover import ENDED as ENDED_PHASES
 from mooring.api.mooring.certificateauthorityrollover import status_of
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import ends
 from mooring.cli.csr.show import csr_details

@@ -23,7 +23,7 @@ import click
 
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import key_entry
-from mooring.api.mooring.group import API_VERSION
+from mooring.api.paths import API_VERSION
 from mooring.apimachinery.schema import Obj
 from mooring.cli.audit import REQUESTS, fetch_records, require_whole
 from mooring.cli.certs import inventory

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from mooring.api.certificates.conditions import APPROVED, conditions_of
+from mooring.api.certificates.requestrecords import APPROVED, conditions_of
 from mooring.api.mooring.authorizedmachine import PLURAL, used_by
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificateauthorityrollover import (
     ABORTED,
     ABORTING,
@@ -37,6 +36,7 @@ from mooring.api.mooring.certificateauthorityrollover import (
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.membership import lapse
 from mooring.api.mooring.nodeidentity import companions_of, keys_of
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn.revocations import entries_about

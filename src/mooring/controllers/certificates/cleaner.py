@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 
-from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
-from mooring.api.certificates.knownrevocations import precedes
 from mooring.api.certificates.podcertificaterequest import PLURAL as POD_REQUESTS
-from mooring.api.meta.printcolumns import spec_of
+from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, conditions_of, precedes
 from mooring.api.mooring.certificaterevocation import KEPT_AFTER_EXPIRY, key_entry, node_entry
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339

@@ -24,13 +24,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.certificates.requestrecords import source_address_of
 from mooring.api.core.addresses import parse_address
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.authorizedmachine import PLURAL, used_by
 from mooring.api.mooring.membership import changed_at, is_of_holder
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.mooring.nodeidentity import keys_of
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import View, ViewFollower, Views, readable
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339

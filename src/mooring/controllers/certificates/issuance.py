@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Protocol
 
-from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
+from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, conditions_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Addresses, Requeue, Still, Update

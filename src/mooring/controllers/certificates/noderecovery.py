@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
-from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.certificates.requestrecords import source_address_of
 from mooring.api.core.addresses import parse_address
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import certificaterevocation, nodeidentity
 from mooring.api.mooring.membership import was_deleted
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import gap, parse_rfc3339

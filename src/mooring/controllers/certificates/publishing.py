@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from mooring.api.certificates.clustertrustbundle import KIND, PLURAL, name_prefix
-from mooring.api.meta.printcolumns import spec_of
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Delete, Entropy, Key, Update

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mooring.api.certificates.knownrevocations import precedes
-from mooring.api.certificates.requestercertificate import requester_certificate_of
-from mooring.api.certificates.sourceaddress import source_address_of
-from mooring.api.meta.printcolumns import spec_of
+from mooring.api.certificates.requestrecords import precedes, requester_certificate_of, source_address_of
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import node_entry
 from mooring.api.mooring.membership import has_companion, has_ended, may_use_name, was_made_before_change
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn import revocations

@@ -22,8 +22,8 @@ from pathlib import Path
 from cryptography import x509
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificaterevocation import PLURAL, known_serial_numbers, time_of
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.options import ListOptions
 from mooring.apimachinery.schema import Obj
 from mooring.client.files import write_atomic

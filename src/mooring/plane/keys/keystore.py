@@ -35,7 +35,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from mooring.api.core.service.allocation import api_address
+from mooring.api.core.service import api_address
 from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.errors import ConfigError, MooringError

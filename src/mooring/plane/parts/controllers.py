@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from mooring.api.core.service.allocation import api_address
+from mooring.api.core.service import api_address
 from mooring.authn.recovery import RecoverySettings
 from mooring.controllers.certificates.noderecovery import NodeRecovery
 from mooring.controllers.table import ControllerSettings, build, selected

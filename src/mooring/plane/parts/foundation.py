@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from mooring.api.core.service.records import decode_record
+from mooring.api.core.servicevalidation import decode_record
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.names import uuid4

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.certificateauthorityrollover import (
     DRAIN,
     ENDED,
@@ -32,6 +31,7 @@ from mooring.api.mooring.certificateauthorityrollover import (
     TRUST_BOTH,
     status_of,
 )
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.client.files import read_limited

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.api.core.service.allocation import NODE_PORT_RANGE
+from mooring.api.core.service import NODE_PORT_RANGE
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.client.files import make_directory, read_limited, write_atomic

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import certificaterevocation, ends
 from mooring.api.mooring.ends import End
+from mooring.api.objectmeta import spec_of
 from mooring.clock import Clock
 from mooring.errors import AlreadyExistsError, ApiError, ConfigError, ConflictError, StorageError
 from mooring.plane.storemark.markfile import MarkFile

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring import certificaterevocation, ends, lineagerecord, nodeidentity
 from mooring.api.mooring.ends import ROLLOVERS, End
 from mooring.api.mooring.membership import is_terminating
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock, rfc3339

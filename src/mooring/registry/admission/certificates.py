@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from mooring.api.certificates import podcertificaterequest
-from mooring.api.certificates.knownrevocations import record_known_revocations
 from mooring.api.certificates.podrequestvalidation import is_same_status
-from mooring.api.meta.printcolumns import spec_of
+from mooring.api.certificates.requestrecords import record_known_revocations
 from mooring.api.mooring import certificaterevocation, ends, nodeidentity
 from mooring.api.mooring.certificaterevocation import MAX_KNOWN
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes
 from mooring.clock import parse_rfc3339

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mooring.api.certificates.podcertificates import account_problem, is_owner, is_pod, pod_problem, volume_signers
-from mooring.api.core.pod.references import (
+from mooring.api.certificates.podcertificaterequest import (
+    account_problem,
+    is_owner,
+    is_pod,
+    pod_problem,
+    volume_signers,
+)
+from mooring.api.core.poddefaults import (
     CLAIMS,
     CONFIG_MAPS,
     RESOURCE_CLAIMS,
@@ -15,7 +21,7 @@ from mooring.api.core.pod.references import (
     TRUST_BUNDLES,
     visit_references,
 )
-from mooring.api.core.pod.validation import MIRROR
+from mooring.api.core.podvalidation import MIRROR
 from mooring.api.mooring import certificaterevocation
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from mooring.api.core.pod.defaults import FILE_MODE
-from mooring.api.core.pod.references import SECRETS, references
-from mooring.api.core.pod.validation import MIRROR
+from mooring.api.core.poddefaults import FILE_MODE, SECRETS, references
+from mooring.api.core.podvalidation import MIRROR
 from mooring.apimachinery.names import generate_name
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.node import NO_EXECUTE, NOT_READY, UNREACHABLE

@@ -8,7 +8,7 @@ kube-apiserver's):
   stop the renewal (`mooring.pki.x509.namegate`). One that requests none gets another while there is another, so that
   nodes cannot use up the range. The Service `default/kubernetes` gets its address in any case.
 * An update keeps the Service's own values. An address or port is free when no Service in the view has it, which covers every
-  acknowledged write. Concurrent writes of other servers are settled by claims (`mooring.api.core.service.allocation`).
+  acknowledged write. Concurrent writes of other servers are settled by claims (`mooring.api.core.service`).
 * All addresses are of the range and so of its family. A Service that requires another family is refused.
 * The choice follows from the Service's uid: admission draws no entropy.
 """
@@ -19,7 +19,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from mooring.api.core.addresses import parse_address
-from mooring.api.core.service.allocation import (
+from mooring.api.core.service import (
     DEFAULT_RANGE,
     NODE_PORT_RANGE,
     address_allocated,
@@ -29,7 +29,7 @@ from mooring.api.core.service.allocation import (
     node_ports,
     port_allocated,
 )
-from mooring.api.core.service.spec import (
+from mooring.api.core.servicevalidation import (
     FAMILIES,
     HEADLESS,
     is_headless_without_selector,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
-from mooring.api.core.service.allocation import DEFAULT_RANGE
+from mooring.api.core.service import DEFAULT_RANGE
 from mooring.errors import ConfigError
 from mooring.registry.admission.certificates import (
     BootstrapTokenLimits,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from mooring.api.core.service.records import decode_record, is_allocated, with_bit
+from mooring.api.core.servicevalidation import decode_record, is_allocated, with_bit
 from mooring.api.kind import Change, Kind, ValueClaim
 from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.names import uuid4

@@ -18,9 +18,9 @@ from typing import Any
 
 from mooring.api.core.namespace import TERMINATING
 from mooring.api.kind import Kind
-from mooring.api.meta.objectmeta import FOREGROUND, ORPHAN
 from mooring.api.mooring import nodeidentity
 from mooring.api.mooring.membership import with_node_recorded
+from mooring.api.objectmeta import FOREGROUND, ORPHAN
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj

@@ -31,12 +31,7 @@ from functools import partial
 import msgspec
 
 from mooring.api.kind import APISERVER, Change, Kind
-from mooring.api.meta.objectmeta import (
-    prepare_meta_for_create,
-    prepare_meta_for_update,
-    validate_meta,
-    validate_meta_update,
-)
+from mooring.api.objectmeta import prepare_meta_for_create, prepare_meta_for_update, validate_meta, validate_meta_update
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.codec.zerofields import complete

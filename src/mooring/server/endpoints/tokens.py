@@ -8,9 +8,8 @@ from datetime import timedelta
 
 from prometheus_client import Counter
 
-from mooring.api.authentication import tokenrequest
-from mooring.api.authentication.tokenrequest import TOKEN_REQUEST
-from mooring.api.authentication.userinfo import user_info
+from mooring.api import authentication
+from mooring.api.authentication import TOKEN_REQUEST, user_info
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.ends import refuse_unsettled
@@ -195,8 +194,8 @@ async def service_account_token(context: RequestContext, issuing: TokenRequests)
     request = await read_object(
         context, issuing.registry.long_work, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options
     )
-    tokenrequest.default(request)
-    if errors := tokenrequest.validate(request):
+    authentication.default(request)
+    if errors := authentication.validate(request):
         raise InvalidError.of("authentication.k8s.io", "TokenRequest", "", errors)
     # No `await` from here on: admission, binding and signature see the same views.
     await context.confirm()

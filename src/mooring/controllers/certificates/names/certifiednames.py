@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from mooring.api.certificates.sourceaddress import source_address_of
-from mooring.api.meta.printcolumns import spec_of
+from mooring.api.certificates.requestrecords import source_address_of
 from mooring.api.mooring.authorizedmachine import PLURAL as MACHINES
 from mooring.api.mooring.authorizedmachine import serving_names_of
 from mooring.api.mooring.membership import new_identity, was_deleted, with_spec
 from mooring.api.mooring.nodeidentity import MAX_CERTIFIED, certified_names_of
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339

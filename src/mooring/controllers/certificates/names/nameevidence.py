@@ -19,12 +19,12 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.authorizedmachine import PLURAL as MACHINES
 from mooring.api.mooring.authorizedmachine import serving_names_of
 from mooring.api.mooring.membership import has_ended
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.mooring.nodeidentity import certified_names_of
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import NamespacedName, View, ViewFollower, Views, readable
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339

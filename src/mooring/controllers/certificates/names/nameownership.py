@@ -35,10 +35,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from mooring.api.certificates.conditions import conditions_of
-from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.certificates.requestrecords import conditions_of, source_address_of
 from mooring.api.core.addresses import parse_address
-from mooring.api.meta.printcolumns import spec_of
 from mooring.api.mooring.membership import (
     has_ended,
     is_terminating,
@@ -48,6 +46,7 @@ from mooring.api.mooring.membership import (
     with_spec,
 )
 from mooring.api.mooring.nodeidentity import MAX_KEYS, PLURAL, certified_names_of, companions_of, keys_of
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj

@@ -23,12 +23,18 @@ from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 
-from mooring.api.certificates.podcertificaterequest import DEFAULT_SECONDS, PENDING, PLURAL, state_of
-from mooring.api.certificates.podcertificates import account_problem, pod_problem
+from mooring.api.certificates.podcertificaterequest import (
+    DEFAULT_SECONDS,
+    PENDING,
+    PLURAL,
+    account_problem,
+    pod_problem,
+    state_of,
+)
 from mooring.api.certificates.podrequestvalidation import DENIED, FAILED, ISSUED, requested_key
-from mooring.api.meta.printcolumns import spec_of
-from mooring.api.meta.signers import MIN_SECONDS
 from mooring.api.mooring import ends
+from mooring.api.objectmeta import spec_of
+from mooring.api.signername import MIN_SECONDS
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from mooring.api.certificates.conditions import FAILED, conditions_of
-from mooring.api.certificates.sourceaddress import source_address_of
+from mooring.api.certificates.requestrecords import FAILED, conditions_of, source_address_of
 from mooring.api.mooring import ends
 from mooring.api.mooring.lineagerecord import EVENT_ISSUED, MAX_TEXT, entries_of
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE

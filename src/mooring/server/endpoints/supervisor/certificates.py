@@ -31,7 +31,7 @@ from types import MappingProxyType
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from mooring.api.certificates.conditions import APPROVED, DENIED, FAILED, conditions_of
+from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, conditions_of
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.ends import refuse_unsettled

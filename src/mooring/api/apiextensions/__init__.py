@@ -1,1 +1,0 @@
-"""apiextensions.k8s.io/v1: CustomResourceDefinition, read-only."""

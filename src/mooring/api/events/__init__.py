@@ -1,1 +1,0 @@
-"""events.k8s.io/v1: Event, stored as an Event of the core group."""
