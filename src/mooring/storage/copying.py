@@ -1,13 +1,10 @@
 """Copies of the entries of a cluster into an empty store, by a move from another store or from a snapshot.
 
 Rules kept here:
-* The target has the key INCOMPLETE from before the first entry until every entry was compared with the source. No server starts on
-  a store with it.
+* No server starts on a store with the key INCOMPLETE.
 * A copy that was killed is repeated: the next run makes the target equal to its source, whatever the last one left.
 * Every revision of the target is greater than the `floor` that the caller gives, also that of an entry which an earlier run copied.
   Older revisions are compacted, so that watches and lists of clients begin again.
-* A run marks the target as its own. An earlier run that is still at work fails at its end, and the store stays incomplete until
-  the last run has ended.
 * The copies of Events live no longer than Events do, on a driver with leases.
 * Errors contain counts, and no keys or values.
 """
@@ -83,11 +80,17 @@ async def copy(
     `confirm` is called before the target counts as complete, and raises an error when the source has changed.
     Raises ConfigError for a target that is not empty, StorageError.
     """
+    # The mark is there before the first entry, so that no server starts on a part of the cluster.
     resumed = await _mark(target, command, identity)
+    # Before any entry: all of them get revisions beyond those that clients have seen.
     await target.advance(floor)
+    # Read after the advance, which changes revisions on etcd. The mark is removed at this revision only: an earlier run
+    # that is still at work fails at its end, and the store stays incomplete until the last run has ended.
     marker = await _own_marker(target, identity)
     await _Writing(target, floor, report).run(source())
+    # Both sides are read again: this finds what another process changed in the target, too.
     entries, digest = await _compare(source(), target, report)
+    # After the comparison, right before the target counts as complete: a source that changed up to here is noticed.
     await confirm()
     await _unmark(target, marker)
     return Copied(entries, digest, await target.revision(), resumed)
@@ -99,6 +102,7 @@ async def _mark(target: Storage, command: str, identity: str) -> bool:
     try:
         found = await target.get(INCOMPLETE)
         if found is None:
+            # Only without a mark: entries beside a mark are those of a run that was killed.
             if not await is_empty(target):
                 raise ConfigError(
                     "the target is not empty: name a new database file, or an etcd or an --etcd-prefix without objects"
@@ -148,6 +152,7 @@ class _Writing:
             await self._make_equal(entries, after, last)
             after, done = last, done + len(entries)
             self._report(COPYING, done)
+        # Removes what an earlier run has left after the last key of the source.
         await self._make_equal((), after, None)
 
     async def _make_equal(self, entries: Sequence[Entry], after: str, last: str | None) -> None:
@@ -158,6 +163,7 @@ class _Writing:
             current = present.pop(entry.key, None)
             if current is None:
                 writes.append(_create(self._target, entry))
+            # An equal entry of an earlier run is written again when its revision is one that clients may have seen.
             elif current.value != entry.value or current.revision <= self._floor:
                 writes.append(_update(self._target, current, entry.value))
         writes += [_delete(self._target, extra) for extra in present.values()]
@@ -255,6 +261,7 @@ async def migrate(
     async with AsyncExitStack() as stack:
         changed = asyncio.Event()
         for prefix in PREFIXES:
+            # Watched from the revision before the copy, so that a write at any moment is seen.
             following = asyncio.create_task(_follow(source, prefix, frozen, changed))
             stack.push_async_callback(_cancel, following)
 
@@ -281,7 +288,8 @@ async def migrate(
                 confirm=confirm,
             )
         except StorageError as error:
-            if await source.revision() > frozen:  # a difference has this cause, then
+            # A difference has this cause, then.
+            if await source.revision() > frozen:
                 raise StorageError(SOURCE_CHANGED) from error
             raise
 

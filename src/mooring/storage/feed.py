@@ -71,7 +71,8 @@ class Feed:
 
     async def watch(self, prefix: str, after: int) -> AsyncIterator[tuple[StoredChange, ...]]:
         """Yield batches of the changes after `after` to keys under `prefix`, until the feed closes."""
-        follower = _Follower(prefix, max(after, 1))  # a fresh store is at revision 1: no change has it
+        # A fresh store is at revision 1: no change has it.
+        follower = _Follower(prefix, max(after, 1))
         follower.behind = follower.position < self.revision
         follower.ended = self._closed
         self._followers.add(follower)
@@ -94,6 +95,7 @@ class Feed:
             changes = self._log.read_now(position)
         else:
             changes = await self._log.read(position)
+        # A position that jumped over a hole would skip its changes silently.
         if not changes or changes[0].revision != position + 1 or changes[-1].revision != position + len(changes):
             raise StorageError("the log of changes has a hole: restore the database from a backup")
         follower.position = changes[-1].revision
@@ -143,6 +145,7 @@ class _Follower:
         if matching:
             self._pending += matching
             self._pending_bytes += sum(len(change.entry.value) for change in matching if change.entry)
+            # The reader is slow. It reads the log instead, so that it takes no more memory.
             if len(self._pending) > MAX_PENDING_CHANGES or self._pending_bytes > MAX_PENDING_BYTES:
                 self.fall_behind()
         if self._seen > position:

@@ -100,7 +100,9 @@ class FormatLevel:
 
     async def join(self) -> None:
         """Publish what this process supports, and read the level. Raises UnsupportedLevelError, StorageError."""
+        # Before the key is written: on a level that is not supported nothing in the store is changed.
         await refuse_unsupported(self._storage, self._supported)
+        # Published before the level is read again: a leader that counts from now on sees this process.
         await self._renew()
         try:
             await self._confirm()
@@ -161,12 +163,14 @@ class FormatLevel:
         if target <= self.level:
             return
         try:
-            if entry is None:  # the store was emptied under this server
+            # The store was emptied under this server.
+            if entry is None:
                 await self._storage.create(FORMAT_LEVEL, _record(target))
             else:
                 await self._storage.update(FORMAT_LEVEL, _record(target), expected=entry.revision)
         except (KeyExistsError, RevisionMismatchError):
-            return  # a process started, and is counted at the next look
+            # A process started, and wrote the record. It is counted at the next look.
+            return
         log.info("every server supports level %d of the store's format: it is in force now", target)
         self.level = target
 
@@ -186,7 +190,8 @@ class FormatLevel:
             if now - seen[entry.key][1] < TTL_SECONDS:
                 target = min(target, _supported(entry).newest)
             else:
-                with suppress(RevisionMismatchError):  # it lives, or another process deleted it
+                # It runs after all, or another process deleted the key.
+                with suppress(RevisionMismatchError):
                     await self._storage.delete(entry.key, expected=entry.revision)
         self._seen = seen
         return target

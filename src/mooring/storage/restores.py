@@ -31,6 +31,7 @@ async def add_witness(storage: Storage, identity: str, before: int) -> tuple[int
     key = f"{WITNESSES}{identity}"
     for _ in range(MAX_TRIES):
         entry = await storage.get(key)
+        # Greater than both: a copy of this server with the same identity may count, too.
         count = max(before, _count(entry.value) if entry is not None else 0) + 1
         try:
             if entry is None:

@@ -155,6 +155,7 @@ class Providers(Observed[[]]):
         plugins = self._connected(transformers, self._plugins)
         added = {name: one for name, one in plugins.items() if one is not self._plugins.get(name)}
         try:
+            # The old configuration stays in force until each new plugin was healthy: no write fails meanwhile.
             await asyncio.gather(*(self._probe(one) for one in added.values()))
             sick = [f"{name}: {one.problem}" for name, one in added.items() if one.problem]
             if sick:
@@ -163,12 +164,15 @@ class Providers(Observed[[]]):
             await asyncio.gather(*(_close(one) for one in added.values()))
             raise
         removed = [one for name, one in self._plugins.items() if plugins.get(name) is not one]
+        # Both without an `await` in between: the plugin of a data key is found by the envelope of its transformer.
         self.transformers, self._plugins = transformers, plugins
         self._poll(added)
         for one in removed:
+            # Calls that are under way with the removed plugin end first.
             task = asyncio.create_task(self._close_later(one))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+        # Values that only the new keys decrypt are readable now.
         self.notify()
 
     def _connected(self, transformers: Transformers, present: Mapping[str, Plugin]) -> dict[str, Plugin]:
@@ -224,6 +228,7 @@ class Providers(Observed[[]]):
     async def _ask(self, plugin: Plugin) -> None:
         now, envelope = self.clock.monotonic(), plugin.envelope
         status = await plugin.client.status()
+        # Before the seed is used longer or replaced: a plugin that is not healthy must not extend it.
         envelope.check_status(status)
         if envelope.is_current(status.key_id):
             envelope.extend(now)
@@ -309,7 +314,8 @@ class Providers(Observed[[]]):
             plugin.envelope.learn(needed, plain, now)
         except CipherError as error:
             waiting = plugin.wait_for(needed)
-            if waiting.answer is not plain:  # else another value has tried it already
+            # Several values may try one answer. The first that fails counts as the failure.
+            if waiting.answer is not plain:
                 waiting.answer = plain
                 waiting.failed(now, str(error))
                 log.warning("what the KMS plugin %s decrypted does not open a value: %s", plugin.plugin.name, error)
@@ -323,6 +329,7 @@ class Providers(Observed[[]]):
         if task is None:
             now = self.clock.monotonic()
             waiting = plugin.waiting.get(needed.data_key)
+            # A key that waits is not asked for again: thousands of values may need it.
             if waiting is not None and now < waiting.until:
                 if waiting.answer is None:
                     raise PluginError(waiting.problem)
@@ -335,6 +342,7 @@ class Providers(Observed[[]]):
             task = asyncio.get_running_loop().create_task(self._decrypt_once(plugin, needed))
             plugin.decrypting[needed.data_key] = task
             task.add_done_callback(lambda _: plugin.decrypting.pop(needed.data_key, None))
+        # Shielded: other values wait for the same answer.
         return await asyncio.shield(task)
 
     async def _decrypt_once(self, plugin: Plugin, needed: DataKeyNeededError) -> Secret:
@@ -385,7 +393,7 @@ class Providers(Observed[[]]):
                     await self._learn(waiting.needed)
                     is_readable = True
                 except MooringError:
-                    # another answer may open other values than the one that waits here
+                    # Another answer may open other values than the one that waits here.
                     is_readable = is_readable or (waiting.answer is not None and waiting.answer != before)
             if is_readable:
                 self.notify()

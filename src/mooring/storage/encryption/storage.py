@@ -6,7 +6,6 @@ Rules kept here:
   kube-apiserver authenticates the name with the prefix of --etcd-prefix. A value from a store with the default prefix is read, and
   is stale.
 * A value that no key decrypts is an `UnreadableEntry`: its neighbours, the list and the watch go on.
-* Long lists are decrypted in slices, with other work in between.
 * A value that this process wrote is not decrypted when it comes back in a watch.
 * A watch waits for a KMS plugin at most PATIENCE_SECONDS, and not at all while a value is late: it feeds the views of every
   kind. A value that is not decrypted by then is passed on as an `UnreadableEntry`. Once the plugin has decrypted it, the
@@ -152,6 +151,7 @@ class EncryptedStorage:
             raise
 
     async def close(self) -> None:
+        # Tasks first: they use the plugins, which are stopped last.
         late = tuple(self._late)
         for task in late:
             task.cancel()
@@ -176,6 +176,7 @@ class EncryptedStorage:
             size += len(entry.value)
             if size > SLICE_BYTES or not place % SLICE_ENTRIES:
                 size = 0
+                # 5 ms of decryption at a time, so that other requests go on.
                 await asyncio.sleep(0)
         return replace(page, entries=tuple(entries))
 
@@ -194,7 +195,8 @@ class EncryptedStorage:
 
     def _opened_now(self, entry: Entry) -> Entry | None:
         """Return what `_opened` does; None when a plugin has to decrypt a data key first."""
-        if isinstance(entry, UnreadableEntry):  # its bytes have changed in the store
+        # Its bytes have changed in the store.
+        if isinstance(entry, UnreadableEntry):
             return entry
         if not self.providers.encrypts and not entry.value.startswith(ENCRYPTED):
             return entry
@@ -212,6 +214,8 @@ class EncryptedStorage:
 
     def _plain_now(self, resource: GroupResource, entry: Entry) -> tuple[bytes, bool] | None:
         """Return what `_plain` does; None when a plugin has to decrypt a data key first. Raises UnreadableError."""
+        # kube-apiserver authenticates the name of the key with its --etcd-prefix. A value that was copied from a
+        # store with the default prefix has the other name, and is stale.
         context, moved_from = self._context(entry.key), entry.key.encode()
         try:
             return self.providers.open_now(resource, entry.value, context)
@@ -245,6 +249,7 @@ class EncryptedStorage:
             async for batch in batches:
                 yield await self._opened_batch(batch)
         finally:
+            # Closed now, and not by the garbage collector: the watch below ends with its reader.
             if isinstance(batches, AsyncGenerator):
                 await batches.aclose()
 
@@ -269,11 +274,13 @@ class EncryptedStorage:
 
     async def _wait_for_plugins(self, tasks: Sequence[asyncio.Task[Entry]]) -> None:
         """Return once all are done, or patience is at its end: at once while the plugins keep another value waiting."""
+        # While another value is late, the plugin does not answer: a second wait would let the views grow too old.
         timer = asyncio.ensure_future(self.providers.clock.sleep(0 if self._late else PATIENCE_SECONDS))
         every = asyncio.gather(*tasks, return_exceptions=True)
         try:
             await asyncio.wait((every, timer), return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
+            # The reader of the watch has gone. Else the tasks go on, and their values are read when they arrive.
             every.cancel()
             raise
         finally:
@@ -301,6 +308,7 @@ class EncryptedStorage:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     async def create(self, key: str, value: bytes, *, ttl: int = 0) -> Entry:
+        # Sealed before the store is called: a value that cannot be encrypted is never stored.
         sealed = self._sealed(key, value)
         try:
             entry = await self.inner.create(key, sealed, ttl=ttl)
@@ -331,6 +339,7 @@ class EncryptedStorage:
         if resource is None:
             return value
         sealed = self.providers.seal(resource, value, self._context(key))
+        # Remembered before the write: its change may reach the watch before this call returns.
         if sealed is not value:
             self._recent.add(key, sealed, value)
         return sealed

@@ -6,8 +6,6 @@ Rules kept here:
 * A read is repeated on the next member until its time is over. A write is repeated only when etcd has certainly not received it, or
   has refused it before proposing it. Else the write raises `UnknownOutcomeError`.
 * The time of a read or write includes all its attempts. An operation of several calls passes its end to each.
-* Every request demands that the member knows a leader (`hasleader`), so that a member cut off from its cluster refuses at once
-  instead of letting requests run into their deadline.
 * Files of certificates and of the password are read again after every failed connection and every refused credential, before the
   next attempt, and by the driver at intervals. The channels are replaced when a file has changed.
 * Messages of errors name the endpoint and what to do. They never contain a key, a value, a password or a token.
@@ -140,6 +138,7 @@ def _is_refusal(error: grpc.aio.AioRpcError) -> bool:
 
 def _content(name: str) -> bytes:
     """Return the content of a file. Raises OSError, and ValueError for one that could keep the event loop waiting."""
+    # A pipe without a writer would keep the event loop waiting.
     descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -221,6 +220,8 @@ class EtcdConnection:
         self._token = ""
         self._authenticating: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
+        # A member that is cut off from its cluster refuses requests with this at once, and does not let them run into
+        # their deadline.
         self.metadata: tuple[tuple[str, str], ...] = (("hasleader", "true"),)
 
     # -- files -----------------------------------------------------------------------------------------------------
@@ -274,6 +275,7 @@ class EtcdConnection:
         self._files = files
         old, self._endpoints = self._endpoints, [self._endpoint(endpoint.url) for endpoint in self._endpoints]
         for endpoint in old:
+            # Writes that are under way get their answer.
             self._close_later(endpoint, WRITE_SECONDS)
         return True
 
@@ -350,13 +352,15 @@ class EtcdConnection:
             self._authenticating = asyncio.get_running_loop().create_task(self._get_token())
         task = self._authenticating
         try:
+            # Shielded: other calls wait for the same token.
             await asyncio.shield(task)
         finally:
             if self._authenticating is task and task.done():
                 self._authenticating = None
 
     async def _get_token(self) -> None:
-        self.follow_files()  # a token is refused after the password was changed
+        # A token is refused after the password was changed.
+        self.follow_files()
         password = (self._files[3] or b"").decode().rstrip("\r\n")
         request = messages.AuthenticateRequest(name=self._settings.etcd_username, password=password)
         try:
@@ -407,8 +411,10 @@ class EtcdConnection:
                     continue
                 raise EtcdRefusedError(f"etcd: {_in_words(failure)}", details) from None
             else:
-                self.follow_files()  # the member may demand, or have, other certificates by now
+                # The member may demand, or have, other certificates by now.
+                self.follow_files()
                 self.leave(endpoint)
+                # After the member was left: the next call goes to another one, whatever becomes of this write.
                 if not repeatable and not any(part in details for part in _NOT_PROPOSED):
                     raise UnknownOutcomeError(
                         f"etcd at {endpoint.url}: {_in_words(failure)}; the write may or may not be stored"

@@ -1,18 +1,13 @@
 """The etcd storage driver: the contract over etcd's transactions, watches and leases.
 
 Rules kept here:
-* Callers of `revision` share round trips: one is under way at a time, and a call is answered by one that began after it.
-* That round trip reads the key of the revision offset, so every fresh read also knows the present offset. `advance` raises it. So
+* Callers of `revision` share round trips. That round trip reads the key of the revision offset. `advance` raises it. So
   does a server that finds etcd's history cut (restored from a snapshot: another cluster id, a lower term or revision): every
   revision that is shown afterwards is greater than all shown before, watches end as compacted, and caches read everything again.
 * A write is one transaction that compares the revision of its key. When its outcome is unknown, an update or deletion is sent once
-  more, which cannot be carried out twice, because a revision is given once. A creation is looked up instead: sent again it could
-  bring back a key that was deleted meanwhile. What stays unknown raises `UnknownOutcomeError`.
-* etcd carries out the write by which it notices that its database is full, and answers it with NOSPACE as those after it. So a
-  write that is answered with NOSPACE is looked up, and is refused only if its key is as it was.
+  more, and a creation is looked up. What stays unknown raises `UnknownOutcomeError`.
 * Ranges are read in pages of bounded size, at one revision.
 * A heartbeat notices within seconds that etcd fails (`problem`) or has raised an alarm (`alarm`).
-* Files of credentials are followed by a loop of their own, which waits for no answer of etcd.
 """
 
 from __future__ import annotations
@@ -136,6 +131,7 @@ class EtcdStorage:
         loop = asyncio.get_running_loop()
         self._loops = (
             loop.create_task(self._beat(), name="heartbeat of etcd"),
+            # A loop of its own: the heartbeat waits for answers of etcd, which may need the new credentials.
             loop.create_task(self._follow_files(), name="files for etcd"),
         )
 
@@ -161,6 +157,7 @@ class EtcdStorage:
     async def close(self) -> None:
         if not self._is_open:
             return
+        # New writes are refused before the wait, so that it ends.
         self._is_open = False
         await self._idle.wait()
         for loop in self._loops:
@@ -232,6 +229,7 @@ class EtcdStorage:
         """Answer all callers of `revision`, in round trips that begin after their calls."""
         try:
             while self._askers:
+                # Taken before the round trip: a call is answered by one that began after it.
                 waiting, self._askers = self._askers, []
                 try:
                     newest = await self._read_revision()
@@ -248,6 +246,7 @@ class EtcdStorage:
 
     async def _read_revision(self) -> int:
         """Read the newest revision and the offset in one linearizable read. Returns the revision that is shown."""
+        # The newest revision before the request: an answer to another one may raise it meanwhile.
         before = self._newest
         response = await self._connection.call(messages.RANGE, messages.RangeRequest(key=self._keys.offset_key))
         header = response.header
@@ -259,6 +258,7 @@ class EtcdStorage:
         written = response.kvs[0].mod_revision if response.kvs else 0
         if written != self._offset_revision:
             await self._set_offset(response)
+        # Callers wait until the watches reach this revision.
         self._stream.want(header.revision)
         return int(header.revision) + self._offset
 
@@ -278,9 +278,11 @@ class EtcdStorage:
         )
         shown = self._newest + self._offset
         saved = int(response.header.revision) + (int(response.kvs[0].value) if response.kvs else 0)
-        self._stream.fail_all(CompactedError(shown))  # before the record, whose revision is below those that were shown
+        # Before the record, whose revision is below those that were shown.
+        self._stream.fail_all(CompactedError(shown))
         if saved < shown:
-            await self._record_restore(Restore(saved, shown))  # first: after a failure the next look does all again
+            # Before the offset: after a failure the next look does all again.
+            await self._record_restore(Restore(saved, shown))
             response = await self._connection.call(messages.RANGE, messages.RangeRequest(key=self._keys.offset_key))
         for _ in range(10):
             header, kvs = response.header, response.kvs
@@ -289,13 +291,15 @@ class EtcdStorage:
             self._cluster_id, self._term, self._newest = header.cluster_id, header.raft_term, header.revision
             self._oldest = 1
             self._compactions = None
-            self._offset_revision = -1  # other servers may have written the key meanwhile
+            # Other servers may have written the key meanwhile.
+            self._offset_revision = -1
             if stored >= shown:
                 await self._set_offset(response)
                 break
             value = b"%d" % (shown)
             await self._connection.call(messages.TXN, _put_if(self._keys.offset_key, written, value))
             response = await self._connection.call(messages.RANGE, messages.RangeRequest(key=self._keys.offset_key))
+        # The restored etcd does not have the leases that were granted after the snapshot.
         self._leases = Leases(self._connection, self._clock)
 
     async def _record_restore(self, restore: Restore) -> None:
@@ -396,6 +400,7 @@ class EtcdStorage:
         while True:
             wanted = min(limit - len(entries), PAGE_ENTRIES) if limit else PAGE_ENTRIES
             response = await self._range(start, end, wanted, revision)
+            # All later pages are read at the revision of the first.
             revision = revision or int(response.header.revision) + self._offset
             entries += map(self._entry, response.kvs)
             if not response.more:
@@ -448,6 +453,7 @@ class EtcdStorage:
         end = deadline(OUTCOME_SECONDS)
         response = await self._write(name, 0, value, ttl, end)
         if response is None:
+            # Not sent again: a key that was deleted meanwhile would come back.
             return await self._look_up(key, value, end)
         if isinstance(response, Entry):
             return response
@@ -467,9 +473,11 @@ class EtcdStorage:
         end = deadline(OUTCOME_SECONDS)
         response = await self._write(name, at, value, ttl, end)
         if response is None:
+            # Sent again it cannot be carried out twice, because a revision is given once.
             response = await self._write_again(name, at, value, ttl, end)
             if not isinstance(response, Entry) and not response.succeeded:
                 current = self._current(response)
+                # The first attempt was carried out, and the second has met its result.
                 if current is not None and current.value == value and current.revision > expected:
                     return current
                 raise UnknownOutcomeError(
@@ -522,6 +530,8 @@ class EtcdStorage:
                     return response
                 except EtcdRefusedError as error:
                     if error.is_for_space:
+                        # etcd carries out the write by which it notices that its database is full, and answers it
+                        # with NOSPACE as those after it.
                         return await self._stored_without_space(name, at, value, error, end)
                     if not lease or "requested lease not found" not in error.details:
                         raise

@@ -75,9 +75,6 @@ class Leases:
 # Rules kept here:
 # * All watches of a process share one gRPC stream, and each has an id on it. When the stream breaks, every watch ends with an
 #   error: its reader begins a new one after the last revision that it has seen.
-# * A watch begins at the last revision that its reader has seen, and leaves out the changes of that revision itself. So etcd
-#   refuses it when that revision is compacted, rather than when one after it is: a deletion at the compacted revision is never
-#   missed.
 # * Fragments of one response are put together: a batch has whole revisions.
 # * A watch that its reader leaves unread beyond the bounds of `feed` is given up and begun again when the reader goes on.
 # * Progress: a reader may wait for a revision that changed other keys only. etcd is asked for its progress then. Versions that
@@ -142,13 +139,16 @@ class Watcher:
         newest = seen
         for event in events:
             entry = event.kv
+            # A watch begins at the revision that its reader has seen, so that etcd refuses it when that one is
+            # compacted: a deletion at the compacted revision is never missed. The changes of that revision are left
+            # out here.
             if entry.mod_revision <= seen:
                 continue
             newest = entry.mod_revision
             if start <= entry.key and (end == b"\0" or entry.key < end):
                 self._pending.append(self._decode(event))
                 self._pending_bytes += len(entry.value)
-        # a response alone is always taken, however large: else a watch that catches up would never get anywhere
+        # A response alone is always taken, however large: else a watch that catches up would never get anywhere.
         if held and (len(self._pending) > feed.MAX_PENDING_CHANGES or self._pending_bytes > feed.MAX_PENDING_BYTES):
             self.gave_up = True
             self._pending, self._pending_bytes = [], 0
@@ -165,7 +165,8 @@ class Watcher:
         self._failure = self._failure or failure
         if not self.created.done():
             self.created.set_exception(failure)
-            self.created.exception()  # the subscriber may have gone
+            # The subscriber may have gone. asyncio would log an error that no one has retrieved.
+            self.created.exception()
         self._wake()
 
     def end(self) -> None:
@@ -237,6 +238,7 @@ class WatchStream:
                 await self._open()
             number = self._next_id
             self._next_id += 1
+            # Registered before the request: the confirmation may come before the request has been awaited.
             self._watchers[number] = watcher
         assert self._endpoint is not None
         start, end = watcher.span if tells_progress(self._endpoint.version) else _ALL
@@ -280,6 +282,7 @@ class WatchStream:
             return
         if self._is_behind():
             if self._asked is None:
+                # Only the watches that etcd has confirmed are covered by its answer.
                 self._asked = tuple(number for number, one in self._watchers.items() if one.created.done())
             self._send_later(messages.WatchRequest(progress_request=messages.WatchProgressRequest()))
             self._start_timer(PROGRESS_AGAIN_SECONDS)
@@ -294,7 +297,8 @@ class WatchStream:
         except grpc.aio.AioRpcError:
             self._connection.leave(endpoint)
             raise StorageError(f"etcd at {endpoint.url} does not answer") from None
-        if endpoint is not self._connection.endpoint:  # a channel that was closed begins no call
+        # A channel that was closed begins no call.
+        if endpoint is not self._connection.endpoint:
             raise StorageError(f"etcd at {endpoint.url} was left")
         self._endpoint = endpoint
         self._call = endpoint.watch(metadata=self._connection.metadata)

@@ -34,8 +34,7 @@ from mooring.storage.sqlite.verification import Verification
 
 # Synchronous reads of one SQLite database through one connection.
 #
-# Rules kept here: the result of one call comes from one snapshot, and the check that a revision is not compacted is made in the
-# same snapshot. `newest` costs one look at shared memory when no process has written. Every record that is read is verified
+# Rules kept here: the result of one call comes from one snapshot. Every record that is read is verified
 # (`mooring.storage.sqlite.record`).
 
 SLICE_ENTRIES = 128
@@ -92,9 +91,10 @@ class LogReader:
 
     def newest(self) -> int:
         """Return the newest revision that any process committed."""
+        # This costs one look at shared memory. The version is read first: after a commit between the two reads, the
+        # next call sees a new version and reads again.
         (version,) = self._execute("PRAGMA data_version").fetchone()
         if version != self._seen_version:
-            # The version is read first: after a commit between the two reads, the next call sees a new version and reads again.
             (self._newest,) = self._execute(NEWEST).fetchone()
             self._seen_version = version
         return self._newest
@@ -134,6 +134,7 @@ class LogReader:
             at = revision or newest
             if at > newest:
                 raise FutureRevisionError(newest)
+            # In the snapshot of the range: a compaction that comes later takes nothing out of it.
             if at < newest and at < (oldest := self.compacted()):
                 raise CompactedError(oldest)
             bounds = {
@@ -148,7 +149,8 @@ class LogReader:
             for row in self._execute(_RANGE if current else _RANGE_AT, bounds):
                 entry = entry_of(row)
                 if entry is None:
-                    continue  # a deletion by a row of `live` that says otherwise: see `_NOW`
+                    # A deletion by a row of `live` that says otherwise: see `_NOW`.
+                    continue
                 entries.append(entry)
                 size += len(entry.value)
                 if len(entries) % SLICE_ENTRIES == 0 or size >= SLICE_BYTES:
@@ -175,8 +177,9 @@ class LogReader:
                 raise CompactedError(oldest)
             for row in self._execute(_CHANGES, (after, limit)):
                 if not is_sound(*row):
+                    # The changes before it can be read. The next call begins at it.
                     if changes:
-                        break  # the changes before it can be read
+                        break
                     raise CompactedError(row[0])
                 revision, name, created, _, value, _ = row
                 key = name.decode()
@@ -194,22 +197,21 @@ class LogReader:
         try:
             yield
         finally:
-            if self._connection.in_transaction:  # SQLite ends the transaction itself after some errors
+            # SQLite ends the transaction itself after some errors.
+            if self._connection.in_transaction:
                 self._execute("ROLLBACK")
 
 
 # Synchronous writes to one SQLite database through one connection: the statements of a transaction, and compaction.
 #
 # Rules kept here:
-# * A transaction takes the write lock at its start, so revisions follow the order of commits of all processes, and the entry
-#   that a write was compared with cannot change before the commit.
+# * A transaction takes the write lock at its start.
 # * Processes take turns (`openfiles.py`). Without them one that writes without a pause keeps the write lock from all others.
 # * A record whose bytes have changed counts as present, at the revision that its key has: it can be replaced and deleted.
 # * Every write in a transaction has its own outcome; a refused write changes nothing and does not affect the others.
 # * An advance is a row without key and value at the new revision, which is then the oldest that can be read. The log after it has
 #   no gap.
-# * Compaction first records the oldest revision, from when on readers refuse older ones, and then deletes in bounded
-#   transactions. It ends with an empty write-ahead log: frames of the log hold values that the database has overwritten.
+# * Compaction deletes in bounded transactions, and ends with an empty write-ahead log.
 
 SWEEP_REVISIONS = 1000
 """Revisions in one transaction of compaction: a few milliseconds, a short delay for a waiting write."""
@@ -282,10 +284,12 @@ class LogWriter:
         self._began()
 
     def _began(self) -> None:
+        # With the write lock: revisions follow the order of commits of all processes.
         (self._revision,) = self._execute(NEWEST).fetchone()
 
     def apply(self, operation: Operation, key: str, value: bytes, expected: int) -> StoredChange:
         """Carry out one write within the transaction. After KeyExistsError or RevisionMismatchError nothing has changed."""
+        # Compared within the transaction, which has the write lock: the entry cannot change before the commit.
         row = self._execute(_CURRENT, (key,)).fetchone()
         current = None if row is None else entry_of(row)
         if operation is Operation.CREATE:
@@ -296,6 +300,7 @@ class LogWriter:
         revision = self._revision + 1
         deleted = operation is Operation.DELETE
         created = current.created if current is not None else revision
+        # A deleted key has a row, too: the walk back to a past state goes on through its deletion.
         prior = row[1] if row and isinstance(row[1], int) else 0
         written = self._append(revision, key, created, prior, None if deleted else value)
         self._execute(_LIVE_AGAIN if row else _LIVE_FIRST, (revision, deleted, written, key))
@@ -345,12 +350,14 @@ class LogWriter:
             compacted, swept = sound_progress(self._connection)
             if oldest > compacted:
                 compacted = oldest
+                # Recorded with the first deletions: from here on readers refuse older revisions, whose states may
+                # lack values.
                 self._execute(_SET_PROGRESS, (compacted, "compacted"))
             (end,) = self._execute(_SWEEP_END, (swept, compacted, SWEEP_REVISIONS)).fetchone()
             if end is None:
                 end = max(swept, compacted)
             for statement in _SWEEP:
-                # `start` was swept before, but its own deletion was kept: the newest revision must stay in the log
+                # `start` was swept before, but its own deletion was kept: the newest revision must stay in the log.
                 self._execute(statement, {"start": swept, "end": end, "oldest": compacted})
             self._execute(_SET_PROGRESS, (end, "swept"))
             self.commit()
@@ -364,6 +371,7 @@ class LogWriter:
         self.begin()
         try:
             if revision > self._revision:
+                # A row without a key: the log has no gap after it, so that watches find no hole.
                 self._append(revision, "", revision, 0, None)
                 self._execute(_SET_PROGRESS, (revision, "compacted"))
                 self._revision = revision

@@ -2,15 +2,11 @@
 
 Rules kept here:
 * The file is 0600 from its first instant, whatever the umask; SQLite gives its `-wal` and `-shm` files the same mode. The mode of
-  a wider file is narrowed, or the file is refused when another user owns it. The directory entry of a new file is durable before
-  the file is used.
+  a wider file is narrowed, or the file is refused when another user owns it.
 * `application_id` identifies a Mooring database and `user_version` its schema. The file of another program or of a newer Mooring is
   refused before anything in it is changed; an older schema is migrated in one transaction.
 * A commit is on the disk before it returns: WAL with `synchronous=FULL` (https://www.sqlite.org/pragma.html#pragma_synchronous).
-* What a start recovers from the write-ahead log is copied into the database, and is on the disk, before anything of it is used: a
-  failed fsync may have left it in memory alone (docs/adr/0074).
-* A file whose write-ahead log was deleted while it is open is not opened again: SQLite would go on in an empty log where the
-  old one ended, and copy zeros from it into the database.
+* A file whose write-ahead log was deleted while it is open is not opened again.
 * `explain` alone turns errors of SQLite into StorageError: a sentence with the path and a remedy, without key or value.
 
 The log keeps every revision: `prior` is the revision of the write before to the same key (0: none), so a past state is
@@ -109,10 +105,13 @@ def create_file(path: Path) -> None:
             _narrow(path)
             return
         try:
+            # The mode of `open` is reduced by the umask.
             os.fchmod(descriptor, 0o600)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        # The entry of the directory is durable before the file is used: commits to a file without a name would be
+        # lost in a crash.
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(directory)
@@ -163,6 +162,8 @@ def check_log(path: Path) -> None:
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """Return a connection in autocommit mode, which one thread at a time may use. Raises sqlite3.Error or StorageError."""
+    # Before SQLite opens the file: it would make an empty log, go on where the old one ended, and copy zeros from it
+    # into the database.
     check_log(path)
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=rw",
@@ -175,9 +176,11 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         for pragma in (
             f"cache_size=-{CACHE_KIBIBYTES}",
             "synchronous=FULL",
-            "fullfsync=ON",  # macOS: plain fsync does not reach the disk there
+            # macOS: plain fsync does not reach the disk there.
+            "fullfsync=ON",
             "checkpoint_fullfsync=ON",
-            "secure_delete=ON",  # deleted values are overwritten: they may be secrets
+            # Deleted values are overwritten: they may be secrets.
+            "secure_delete=ON",
             "trusted_schema=OFF",
             f"wal_autocheckpoint={CHECKPOINT_PAGES}",
             f"journal_size_limit={KEPT_WAL_BYTES}",
@@ -229,8 +232,10 @@ def prepare(connection: sqlite3.Connection, path: Path, turn: Turn) -> None:
     Several processes may do this at once on a new file, and beside others that write. Raises sqlite3.Error or StorageError.
     """
     connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000:.0f}")
-    connection.execute("BEGIN")  # one snapshot: another process may be creating the file
+    # One snapshot: another process may be creating the file.
+    connection.execute("BEGIN")
     try:
+        # Before the switch to WAL, which writes to the file: that of another program stays as it is.
         _refuse_foreign(connection, path)
     finally:
         if connection.in_transaction:
@@ -243,6 +248,7 @@ def prepare(connection: sqlite3.Connection, path: Path, turn: Turn) -> None:
     connection.execute("PRAGMA busy_timeout=0")
     begin(connection, turn)
     try:
+        # Read again with the write lock: another process may have migrated the file meanwhile.
         version = _refuse_foreign(connection, path)
         for migration in MIGRATIONS[version:]:
             for statement in migration:
@@ -258,8 +264,11 @@ def prepare(connection: sqlite3.Connection, path: Path, turn: Turn) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    if 0 < version < len(MIGRATIONS):  # 0: a new file
+    # Version 0 is a new file.
+    if 0 < version < len(MIGRATIONS):
         log.info("the database file %s was migrated from schema %d to %d", path, version, len(MIGRATIONS))
+    # What this start recovered from the log may be in memory alone, after an fsync that failed (docs/adr/0074). It is
+    # on the disk before it is used.
     checkpoint(connection)
 
 
@@ -365,7 +374,8 @@ def _extended_code(error: Exception) -> int:
 
 
 def _code(error: Exception) -> int:
-    return _extended_code(error) & 0xFF  # the low byte is the primary code
+    # The low byte is the primary code (https://www.sqlite.org/rescode.html).
+    return _extended_code(error) & 0xFF
 
 
 _READ_AGAIN = "check the disk and the log of the kernel, and start the server again, which reads it again"

@@ -6,23 +6,16 @@ Rules kept here:
   they touch only cached pages, and on another thread each statement would have to wait for the interpreter lock.
 * The loop thread takes the write lock too, and only then the group: while another process writes, the group grows. A thread with
   the write lock would have to wait for the interpreter lock, and all processes for the thread.
-* A committed group is delivered to watches first and acknowledged to the writers then, in one callback.
 * A failed group fails all of its writes. The connection is then replaced before the next group.
 * A COMMIT that may be stored although it failed, as after an fsync that failed, ends the use of the file by this process: its group
   has an unknown outcome, later writes are refused, and `failed` is set (docs/adr/0074).
 * The paths of the open files are compared with the files before each group, and every LOOK_SECONDS. Writes are refused while they
   differ: they would be lost with this process.
-* SQLite does not report the failure of its own checkpoints. One is made every CHECKPOINT_SECONDS, whose failure is in the log, in
-  `alarm` and in `counters`.
-* Reads run on the loop thread. A point read or a read of the revision takes 3–6 µs, a tenth of a thread hop. Ranges and long parts
-  of the log run in slices of less than 1 ms, in one snapshot, with other work in between. On a thread, SQLite releases the
-  interpreter lock at every row, and beside a busy loop gets it back only after milliseconds.
-* For the same reason the loop thread yields when a commit takes long: the commit may be waiting for the interpreter lock, not for
-  the disk.
+* A failed checkpoint is in the log, in `alarm` and in `counters`.
+* Reads run on the loop thread. Ranges and long parts of the log run in slices of less than 1 ms, in one snapshot, with other work
+  in between.
 * Writes of other processes are noticed by any call of `revision`, by a signal of another worker of the same server, and every
-  POLL_SECONDS while there are watches (SIGNALLED_POLL_SECONDS beside other workers). The file is read
-  once in a turn of the loop, for all callers of that turn: a caller that depends on another process's write learned of it before
-  the turn began.
+  POLL_SECONDS while there are watches (SIGNALLED_POLL_SECONDS beside other workers).
 """
 
 from __future__ import annotations
@@ -211,9 +204,11 @@ class SqliteStorage:
 
         with contextlib.ExitStack() as unfinished:
             database.create_file(self._path)
+            # SQLite puts the log beside the file that links lead to, so all connections open that one.
             path = self._path.resolve()
             turn = Turn(path.parent)
             unfinished.callback(turn.close)
+            # The writer comes first: it makes the tables that the readers check.
             writing = connect(read_only=False)
             database.prepare(writing, path, turn)
             loop_reader, scanner = LogReader(connect(read_only=True)), LogReader(connect(read_only=True))
@@ -231,6 +226,7 @@ class SqliteStorage:
             return
         self._closing = True
         self._work.set()
+        # Waiting writes are carried out, so that their callers learn the outcome.
         writing, *others = self._tasks
         await writing
         for task in others:
@@ -238,14 +234,14 @@ class SqliteStorage:
         if self._commits is not None:
             self._commits.unfollow()
         self._feed.close()
-        async with self._scanning:  # waits for a range under way
+        # A range that is being read has the connection that is closed below.
+        async with self._scanning:
             opened, self._open = self._open, None
         opened.loop_reader.close()
         opened.scanner.close()
         if opened.writer is not None:
-            await self._run_on_thread(
-                opened.writer.close
-            )  # the last connection to close copies the write-ahead log into the database
+            # Closed last, because the last connection copies the write-ahead log into the database.
+            await self._run_on_thread(opened.writer.close)
         close_deleted()
         self._thread.shutdown(wait=False)
 
@@ -266,6 +262,7 @@ class SqliteStorage:
                 finished.set()
 
         def yield_to_thread(pause: float) -> None:
+            # The commit may be waiting for the interpreter lock, and not for the disk. This wait releases the lock.
             if not finished.wait(YIELD_SECONDS):
                 timers.append(loop.call_later(2 * pause, yield_to_thread, 2 * pause))
 
@@ -327,6 +324,7 @@ class SqliteStorage:
 
     async def get(self, key: str, *, revision: int = 0) -> Entry | None:
         check_key(key)
+        # On the loop thread: a point read takes 3–6 µs, a tenth of a thread hop.
         reader = self._connections().loop_reader
         return self._read(lambda: reader.get_at(key, revision) if revision else reader.get(key))
 
@@ -340,11 +338,15 @@ class SqliteStorage:
                     page = self._read(lambda: next(slices))
                     if page is not None:
                         return page
+                    # Slices, and no thread: SQLite releases the interpreter lock at every row, and beside a busy loop
+                    # gets it back only after milliseconds.
                     await asyncio.sleep(0)
 
     async def revision(self) -> int:
         reader, newest = self._connections().loop_reader, self._newest_this_turn
         if newest is None:
+            # Read once in a turn of the loop, for all callers of that turn: a caller that depends on a write of
+            # another process learned of it before the turn began.
             newest = self._newest_this_turn = self._read(reader.newest)
             asyncio.get_running_loop().call_soon(self._forget_newest)
         if newest > self._feed.revision and not self._tail_wanted:
@@ -362,12 +364,13 @@ class SqliteStorage:
     async def verify(self) -> None:
         async with self._scanning:
             scanner = self._connections().scanner
+            # Taken out before the slice: after an error the next pass begins at the first record.
             found, self._verification = self._verification or scanner.verification(), None
             before = found.records
             try:
                 self._read(found.advance)
             except StorageError as error:
-                self._set_damage(str(error), found)  # the next pass begins at the first record
+                self._set_damage(str(error), found)
                 return
             self.counters.verified += found.records - before
             if not found.ended:
@@ -381,6 +384,7 @@ class SqliteStorage:
         if self.problem:
             return ""
         try:
+            # A new connection reads the descriptions of the tables. An open one does not read them again.
             with contextlib.closing(database.connect(self._path.resolve(), read_only=True)) as connection:
                 if is_schema_changed(connection):
                     return f"the database file {self._path}: {SCHEMA_CHANGED}"
@@ -389,7 +393,8 @@ class SqliteStorage:
             if database.is_damage(error):
                 return str(self._storage_error(error))
         except StorageError:
-            pass  # the files are not in their places
+            # The files are not in their places, which `problem` reports.
+            pass
         return ""
 
     def _set_damage(self, message: str, found: Verification) -> None:
@@ -461,9 +466,10 @@ class SqliteStorage:
     def _feed_until(self, newest: int) -> None:
         missing = newest - self._feed.revision
         if missing > 0:
+            # Another process of the server could write, so the disk takes writes again.
             self._unwritten = ""
         if 0 < missing <= INLINE_CHANGES and self._feed.watched:
-            # when they are compacted, each watch reads the log and gets the error itself
+            # When the changes are compacted, each watch reads the log and gets the error itself.
             with contextlib.suppress(StorageError):
                 self._feed.publish(self.read_now(self._feed.revision))
         self._feed.skip_to(newest)
@@ -502,6 +508,7 @@ class SqliteStorage:
     def _submit(self, operation: Operation, key: str, value: bytes, expected: int) -> asyncio.Future[StoredChange]:
         self._connections()
         check_key(key)
+        # The files are compared once for each group. Here they are compared only to notice that a problem is over.
         if self.problem:
             self._refuse_problem()
         if len(self._waiting) >= WAITING_WRITES:
@@ -519,14 +526,16 @@ class SqliteStorage:
             if self._waiting:
                 await self._write_group()
             if self._compactions and not self._closing:
-                await self._sweep()  # one bounded step, alternating with the writes
+                # One bounded step, which alternates with the writes.
+                await self._sweep()
             if self._checkpoint_due and not self._closing:
                 await self._checkpoint()
             if not self._waiting and not self._compactions and not self._checkpoint_due:
                 self._work.clear()
                 if not self._closing:
                     await self._work.wait()
-        for compaction in self._compactions:  # the next compaction continues where these stopped
+        # The compaction of the next start continues where these stopped.
+        for compaction in self._compactions:
             if not compaction.done.done():
                 compaction.done.set_exception(StorageError(_CLOSED))
         self._compactions.clear()
@@ -536,7 +545,8 @@ class SqliteStorage:
         size = 0
         while self._waiting and len(group) < GROUP_WRITES and size < GROUP_BYTES:
             write = self._waiting.popleft()
-            if not write.done.done():  # not cancelled by its caller
+            # A write that its caller has cancelled is left out.
+            if not write.done.done():
                 group.append(write)
                 size += len(write.value)
         return group
@@ -563,13 +573,17 @@ class SqliteStorage:
         try:
             writer = await self._writer()
             await self._begin(writer)
-            self._refuse_problem()  # the paths name the files that were opened, also after waiting
-            group = self._next_group()  # with the writes that came while another process wrote
+            # After the wait for the lock, in which a file may have been replaced: a write to the old file would be
+            # lost.
+            self._refuse_problem()
+            # Taken only now, with the writes that came while another process wrote.
+            group = self._next_group()
             for write in group:
                 try:
                     write.outcome = writer.apply(write.operation, write.key, write.value, write.expected)
                 except (KeyExistsError, RevisionMismatchError) as error:
                     write.outcome = error
+            # A group of refused writes has changed nothing, and needs no fsync.
             if any(isinstance(write.outcome, StoredChange) for write in group):
                 await self._run_on_thread(writer.commit)
                 if self._commits is not None:
@@ -577,12 +591,14 @@ class SqliteStorage:
             else:
                 writer.rollback()
         except Exception as error:  # every waiting caller must get a result
+            # Closing the connection also ends its transaction, and so frees the write lock for other processes.
             await self._drop_writer()
             group = group or self._next_group()
             for write in group:
                 failed = self._storage_error(error)
                 if isinstance(failed, UnknownOutcomeError) and isinstance(write.outcome, StorageError):
-                    failed = StorageError(*failed.args)  # it was refused in the transaction: nothing of it is stored
+                    # It was refused in the transaction, so nothing of it is stored.
+                    failed = StorageError(*failed.args)
                 write.outcome = failed
             self._unwritten = str(self._storage_error(error))
         self._acknowledge(group)
@@ -590,7 +606,9 @@ class SqliteStorage:
     def _acknowledge(self, group: list[_Write]) -> None:
         changes = [write.outcome for write in group if isinstance(write.outcome, StoredChange)]
         if changes:
-            self._feed_until(changes[0].revision - 1)  # writes that other processes committed before this group
+            # Other processes may have committed before this group: watches get the changes in order of revisions.
+            self._feed_until(changes[0].revision - 1)
+            # Watches get the changes before their writers are answered, so that a writer finds its own write in the caches.
             self._feed.publish(changes)
             self._unwritten = ""
         for write in group:
@@ -610,10 +628,12 @@ class SqliteStorage:
             self._refuse_problem()
             writer = await self._writer()
             if compaction.advances:
+                # Once only. The sweep takes several rounds, between which other writes are made.
                 self._feed_until(await self._run_on_thread(lambda: writer.advance(revision)))
                 compaction.advances = False
             more = await self._run_on_thread(lambda: writer.sweep(revision))
             if not more:
+                # Frames of the log hold values that the database has overwritten.
                 await self._run_on_thread(writer.truncate_log)
         except FutureRevisionError as error:
             if not done.done():
@@ -630,11 +650,13 @@ class SqliteStorage:
     async def _checkpoint(self) -> None:
         """Copy the write-ahead log into the database. A failure loses nothing, but the log grows until one succeeds."""
         self._checkpoint_due = False
+        # Noted before the checkpoint: a write that comes meanwhile makes another one due.
         self._checkpoint_at = self._feed.revision
         problem = ""
         try:
             self._refuse_problem()
             writer = await self._writer()
+            # SQLite makes checkpoints too, after commits, and does not report that one failed.
             await self._run_on_thread(writer.checkpoint)
         except StorageError as error:
             if self.problem:
@@ -651,7 +673,8 @@ class SqliteStorage:
         opened = self._open
         assert opened is not None  # the writing task ends before the connections do
         if opened.writer is None:
-            self._refuse_problem()  # a connection opens what the path names
+            # A connection opens what the path names now, which may be another file.
+            self._refuse_problem()
             opened.writer = await self._run_on_thread(self._connect_writer)
         return opened.writer
 

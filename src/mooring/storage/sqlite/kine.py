@@ -48,6 +48,7 @@ def create_key(path: Path, key: str, value: bytes, *, refused: str) -> None:
     """Create a key, in a new file if there is none. Raises ConfigError when a key that starts with `refused` exists."""
     try:
         if not path.exists():
+            # Made with its mode: SQLite would follow the umask, and the file holds the sealed keys of the cluster.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         with closing(
             sqlite3.connect(_uri(path, "rw"), uri=True, timeout=BUSY_SECONDS, isolation_level=None)
@@ -56,6 +57,7 @@ def create_key(path: Path, key: str, value: bytes, *, refused: str) -> None:
             connection.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA:
                 connection.execute(statement)
+            # In the transaction that writes: a server that starts meanwhile cannot create its key in between.
             if present := _read(connection, path, refused):
                 raise ConfigError(f"{path} has {min(present)} already; nothing is overwritten")
             [(before,)] = connection.execute("SELECT COALESCE(MAX(id), 0) FROM kine WHERE name = ?", (key,))

@@ -84,6 +84,7 @@ class OpenFiles:
 
         The database never becomes smaller: it is not vacuumed.
         """
+        # Counts before sizes: a file that grows in between has more bytes than the counts demand.
         before = self._read_index()
         sizes: dict[Path, int] = {}
         for name, identity in self._identities.items():
@@ -91,7 +92,8 @@ class OpenFiles:
                 status = name.lstat()
             except FileNotFoundError:
                 return str(name)
-            except OSError:  # a directory that cannot be read for a moment says nothing about the file
+            # A directory that cannot be read for a moment says nothing about the file.
+            except OSError:
                 continue
             if _identity(status) != identity:
                 return str(name)
@@ -227,7 +229,8 @@ class Turn:
             except BlockingIOError:
                 self._refusals += 1
                 return False
-            except OSError:  # a file system without such locks has no turns
+            # A file system without such locks has no turns.
+            except OSError:
                 return True
             self._has = True
             if self._asked < PATIENCE:

@@ -3,9 +3,6 @@
 Rules kept here:
 * A pass reads the log in order of the revisions: each record has its checksum, and its key is found at this revision or a later
   one. It then reads `live` in order of the keys: each key has a sound record. The record of compaction is read last.
-* A slice is one snapshot. Writes between two slices do no harm: what they add has later revisions, or is read with its key.
-* An open connection has read the descriptions of the tables, and does not look at them again. A pass ends with what a start reads
-  first, through a new connection.
 * Damage of pages that SQLite itself notices ends the pass. `integrity_check`, which reads all pages in one go, is for files that
   no server waits for.
 """
@@ -143,6 +140,8 @@ class Verification:
 
     def advance(self) -> None:
         """Verify the next slice. Raises sqlite3.Error when SQLite cannot read it."""
+        # A slice is one snapshot. Writes between two slices do no harm: what they add has later revisions, or is read
+        # with its key.
         with _snapshot(self._connection):
             if self._part is VerificationPart.LOG:
                 self._read_log()
