@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mooring.pki.x509.clusterca import CaState
-from mooring.plane.files.reloading import Reloading
+from mooring.plane.datadirectory import Reloading
 from mooring.server.authentication.clientcas import FollowedClientCas
 from tests.support.authnhost import configured
 from tests.support.testca import ThrowawayCA

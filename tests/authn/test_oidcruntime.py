@@ -22,7 +22,7 @@ from mooring.authn.oidc.authenticationconfig import parse
 from mooring.authn.oidc.authenticator import IssuerConfig, OidcAuthenticator
 from mooring.authn.verdict import Accepted, Rejected
 from mooring.errors import ConfigError
-from mooring.plane.files.reloading import Reloading
+from mooring.plane.datadirectory import Reloading
 from mooring.secret import Secret
 from mooring.server.authentication.oidc import (
     HEALTHY_SECONDS,

@@ -25,8 +25,8 @@ from mooring.identity import UserInfo
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_key_pem
 from mooring.plane.configuration import server_config
-from mooring.plane.files.reloading import Reloading
-from mooring.plane.keys.keystore import KeyStore, prepare
+from mooring.plane.datadirectory import Reloading
+from mooring.plane.keystore import KeyStore, prepare
 from mooring.secret import Secret
 from mooring.server.authentication.providers import FollowedTokenKeys
 from tests.support.slowkeys import rsa_key

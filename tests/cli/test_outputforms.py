@@ -25,7 +25,7 @@ from mooring.cli.options.flags import LISTED, REPORTED, SHOWN
 from mooring.cli.printing.output import echo, print_table, table
 from mooring.cli.token import impact
 from mooring.cli.token import list as tokenlist
-from mooring.plane.snapshots.directory import ON_DEMAND, snapshot_path
+from mooring.plane.snapshots import ON_DEMAND, snapshot_path
 from tests.support.rows import each_row
 
 SETS: Mapping[str, frozenset[str]] = {

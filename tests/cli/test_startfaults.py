@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mooring.cli import main
 from mooring.errors import ConfigError
-from mooring.plane import endpoints
-from mooring.plane.files.datadirectory import open_lock
+from mooring.plane import addresses
+from mooring.plane.datadirectory import open_lock
 from tests.support.commandline import CommandLine, Outcome, mooring
 
 __all__ = ["mooring"]
@@ -64,11 +64,11 @@ def test_a_file_of_the_data_directory_that_cannot_be_used_is_not_a_mistake_in_th
     data_dir: Path, mooring: CommandLine, make: Callable[[Path], None], problem: str
 ) -> None:
     """A service manager may give up after exit code 2."""
-    (data_dir / endpoints.FILE).unlink()
-    make(data_dir / endpoints.FILE)
+    (data_dir / addresses.FILE).unlink()
+    make(data_dir / addresses.FILE)
     outcome = mooring(*SERVER, "--data-dir", str(data_dir))
     assert outcome.code == main.EXIT_FAILED
-    assert f"{data_dir / endpoints.FILE} {problem}" in refused(outcome)
+    assert f"{data_dir / addresses.FILE} {problem}" in refused(outcome)
 
 
 @pytest.mark.parametrize("name", ["mooring.db-wal", "mooring.db-shm"])
@@ -96,7 +96,7 @@ def test_a_lock_file_that_cannot_be_opened(
     def refuse(*_: Any) -> int:
         raise OSError(code, os.strerror(code), "lock")
 
-    monkeypatch.setattr("mooring.plane.files.datadirectory.os.open", refuse)
+    monkeypatch.setattr("mooring.plane.datadirectory.os.open", refuse)
     with pytest.raises(ConfigError, match=remedy):
         open_lock(tmp_path / "lock")
 

@@ -13,11 +13,11 @@ import pytest
 from mooring.clock import Clock, SystemClock
 from mooring.pki.keys import private_key_pem
 from mooring.pki.x509.bundles import certificates
+from mooring.plane.carolloverfiles import LOOK, CaRenewal
 from mooring.plane.configuration import server_config
-from mooring.plane.files.reloading import Reloading
-from mooring.plane.keys.carenewal import LOOK, CaRenewal
-from mooring.plane.keys.keystore import KeyStore, prepare
-from mooring.plane.serving.pair import ServingPair
+from mooring.plane.datadirectory import Reloading
+from mooring.plane.keystore import KeyStore, prepare
+from mooring.plane.servingcertificate import ServingPair
 from mooring.settings.serving import ServingSettings
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 from tests.support.manualclock import EPOCH, ManualClock, settle

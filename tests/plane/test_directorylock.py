@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.plane.files.datadirectory import DRAIN_SECONDS, FILE, LOOK_SECONDS, only_server
-from mooring.plane.keys.keystore import exclusive
+from mooring.plane.datadirectory import DRAIN_SECONDS, FILE, LOCK_LOOK_SECONDS, only_server
+from mooring.plane.keystore import exclusive
 
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from mooring.plane.files.datadirectory import only_server
+from mooring.plane.datadirectory import only_server
 with only_server(Path(sys.argv[1])):
     worker = os.fork() if sys.argv[2] == "workers" else 0
     if sys.argv[2] == "workers" and not worker:
@@ -114,7 +114,7 @@ def test_workers_that_never_end_are_not_waited_for(with_worker: Holder, tmp_path
     pauses: list[float] = []
     with pytest.raises(ConfigError, match="is used by the process"), only_server(tmp_path, pauses.append):
         pass
-    assert len(pauses) == pytest.approx(DRAIN_SECONDS / LOOK_SECONDS, abs=2)
+    assert len(pauses) == pytest.approx(DRAIN_SECONDS / LOCK_LOOK_SECONDS, abs=2)
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])

@@ -16,9 +16,9 @@ import pytest
 from mooring.errors import ConfigError
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.names import alternative_names
+from mooring.plane.addresses import FILE, LOOK_SECONDS, MAX_KEPT, LostAddresses, given_before, published, with_published
 from mooring.plane.configuration import server_config
-from mooring.plane.endpoints import FILE, LOOK_SECONDS, MAX_KEPT, LostAddresses, given_before, published, with_published
-from mooring.plane.keys.keystore import prepare
+from mooring.plane.keystore import prepare
 from mooring.settings.addresses import Endpoint
 from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
 from mooring.trust.kubeconfig.text import format_kubeconfig

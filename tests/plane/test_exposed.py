@@ -12,7 +12,7 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.plane.configuration import server_config
-from mooring.plane.keys.keystore import prepare
+from mooring.plane.keystore import prepare
 from tests.support.manualclock import EPOCH
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY
 from mooring.errors import ConfigError
-from mooring.plane.files.reloading import Reloading
-from mooring.plane.signing.authorities import FollowedPolicy
+from mooring.plane.datadirectory import Reloading
+from mooring.plane.signingkeys import FollowedPolicy
 
 TEXT = "apiVersion: mooring.dev/v1alpha1\nkind: SigningPolicy\nsigners: [{name: a.b/NAME, rules: []}]\n"
 

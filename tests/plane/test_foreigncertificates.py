@@ -25,7 +25,7 @@ from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.encoding import der
 from mooring.pki.x509.encoding.der import encoded
-from mooring.plane.serving.trust import anchor, from_file
+from mooring.plane.servingcertificate import anchor, from_file
 from mooring.secret import Secret
 from mooring.server.transport.tls import server_context
 from mooring.trust.kubeconfig.text import parse_kubeconfig

@@ -26,12 +26,11 @@ from mooring.errors import ConfigError
 from mooring.pki.keys import private_key_pem
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.names import organizations
+from mooring.plane import datadirectory, keystore
+from mooring.plane.addresses import published
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.endpoints import published
-from mooring.plane.files import datadirectory
-from mooring.plane.files.datadirectory import only_server
-from mooring.plane.keys import keystore
-from mooring.plane.keys.keystore import Prepared, prepare
+from mooring.plane.datadirectory import only_server
+from mooring.plane.keystore import Prepared, prepare
 from mooring.secret import Secret
 from mooring.trust.kubeconfig.model import KubeconfigUser
 from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
@@ -304,7 +303,7 @@ PROGRAM = """
 import secrets, sys
 from mooring.clock import SystemClock
 from mooring.plane.configuration import server_config
-from mooring.plane.keys.keystore import prepare
+from mooring.plane.keystore import prepare
 sys.stdin.read()
 prepare(server_config(data_dir=sys.argv[1], detected_addresses=("192.0.2.1",)), SystemClock().now(), secrets.token_bytes)
 """

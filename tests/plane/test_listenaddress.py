@@ -9,8 +9,8 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.listensockets import ListenError, close_all, listen
+from mooring.plane.addresses import cannot_listen, check_published
 from mooring.plane.configuration import server_config
-from mooring.plane.listenaddress import cannot_listen, check_published
 from mooring.settings.addresses import parse_endpoint
 from tests.support.ports import free_port
 

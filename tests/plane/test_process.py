@@ -21,13 +21,12 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.plane import serverprocess
-from mooring.plane.background.maintenance import INTERVAL_SECONDS, compact_forever
+from mooring.plane.addresses import published
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.endpoints import published
-from mooring.plane.keys.keystore import KeyStore, prepare
+from mooring.plane.keystore import KeyStore, prepare
+from mooring.plane.lifecycle import RunningServer, is_gone, process_identity, running
+from mooring.plane.maintenance import INTERVAL_SECONDS, compact_forever
 from mooring.plane.parts.foundation import Process
-from mooring.plane.process.lifecycle import RunningServer, running
-from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.serverprocess import serve, serve_until_signal
 from mooring.storage.contract import CompactedError
 from mooring.storage.memory import MemoryStorage

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.plane.files.reloading import RETRY_LOOKS, Reloading
+from mooring.plane.datadirectory import RETRY_LOOKS, Reloading
 from tests.support.manualclock import ManualClock
 
 

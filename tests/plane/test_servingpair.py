@@ -20,9 +20,8 @@ from mooring.errors import ConfigError
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.certificate import Certificate
 from mooring.plane.configuration import server_config
-from mooring.plane.files.reloading import Reloading
-from mooring.plane.serving.pair import ServingPair, read_pair
-from mooring.plane.serving.trust import verifiable
+from mooring.plane.datadirectory import Reloading
+from mooring.plane.servingcertificate import ServingPair, read_pair, verifiable
 from mooring.settings.addresses import Endpoint
 from mooring.settings.serving import ServingSettings
 from tests.support.liveserver import start_server

@@ -24,8 +24,8 @@ from mooring.pki.x509.signers import (
     LEGACY_UNKNOWN,
 )
 from mooring.plane.configuration import server_config
-from mooring.plane.files.reloading import Reloading
-from mooring.plane.signing.authorities import SignerAuthorities
+from mooring.plane.datadirectory import Reloading
+from mooring.plane.signingkeys import SignerAuthorities
 from mooring.server.authentication.clientcas import FollowedClientCas
 from mooring.settings.signing import SigningSettings
 from tests.support.softhsm import MISSING, SoftHsm, soft_hsm

@@ -19,7 +19,7 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.certificate import Certificate
-from mooring.plane.signing.tokenkey import open_key
+from mooring.plane.tokenkey import open_key
 from tests.support.commandline import process
 from tests.support.softhsm import MISSING, MODULE, PIN, SoftHsm, soft_hsm
 from tests.support.testca import by_library

@@ -20,7 +20,7 @@ from mooring.client.http.requests import drive_fetching, fetch
 from mooring.clock import SystemClock
 from mooring.errors import PeerError
 from mooring.pki.keys import generate_key
-from mooring.plane.process.processidentity import process_identity
+from mooring.plane.lifecycle import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken

@@ -20,7 +20,7 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clusterca import CaState, ClusterCa
 from mooring.pki.x509.crl import SignedList, revocation_list, revoked_certificate
-from mooring.plane.background.revocationlist import LEAST_REST, RENEW, RevocationListPublisher
+from mooring.plane.revocationlist import LEAST_REST, RENEW, RevocationListPublisher
 from mooring.server.openwatches import PAUSE_SECONDS
 from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.manualclock import EPOCH, settle

@@ -20,7 +20,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.identity import NODES
 from mooring.pki.jwt.serviceaccount import LegacyToken
 from mooring.pki.jwt.token import TokenSigner, decode_unverified
-from mooring.plane.background.lastuses import record
+from mooring.plane.maintenance import record
 from tests.support.auditlog import request_records
 from tests.support.serverroom import Reply, Server, in_server, open_server
 from tests.support.slowkeys import rsa_key

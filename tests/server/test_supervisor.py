@@ -558,7 +558,7 @@ def test_an_agent_of_k3s_shows_the_text_of_a_failure(
 
     @supervised()
     async def body(server: Server) -> None:
-        monkeypatch.setattr("mooring.plane.parts.supervisor.api_server_addresses", fail)
+        monkeypatch.setattr("mooring.plane.parts.http.api_server_addresses", fail)
         headers = [("Accept", accept)] if accept else []
         answer = await ask(server, "/v1-k3s/apiservers", "node", SERVER_TOKEN, headers=headers)
         assert (answer.status, answer.obj["kind"], answer.obj["code"]) == (code, "Status", code)

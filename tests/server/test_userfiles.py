@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from mooring.authn.passwordhash import PasswordHash
 from mooring.authn.tokenfile import TokenFileAuthenticator, TokenTable
 from mooring.errors import ConfigError
-from mooring.plane.files.reloading import Reloading
+from mooring.plane.datadirectory import Reloading
 from mooring.secret import Secret
 from mooring.server.authentication.providers import MAX_WARNINGS, follow
 from tests.support.manualclock import settle

@@ -13,7 +13,7 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
-from mooring.plane.snapshots.file import entries, save
+from mooring.plane.snapshots import entries, save
 from mooring.storage.contract import CompactedError, Storage, StoredChange
 from mooring.storage.copying import Copied, copy, migrate, refuse_incomplete
 from mooring.storage.keyspace import pages

@@ -16,7 +16,7 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
-from mooring.plane.snapshots.file import save
+from mooring.plane.snapshots import save
 from mooring.storage.contract import (
     CompactedError,
     Entry,

@@ -12,7 +12,7 @@ from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import Clock
 from mooring.pki.keys import generate_key
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.files.reloading import Reloading
+from mooring.plane.datadirectory import Reloading
 from mooring.server.authentication.clientcas import FollowedClientCas
 from mooring.server.authentication.kubeconfigtarget import TargetConnector
 from mooring.server.authentication.oidc import FollowedConfiguration

@@ -25,7 +25,7 @@ from mooring.pki.pem import RootCa
 from mooring.plane.assemble import Assembly, assemble
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.encryption import EncryptionAtRest
-from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.keystore import KeyStore
 from mooring.plane.parts.foundation import Foundation, Process, build_audit, build_registry
 from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.registry.store import Registry

@@ -16,7 +16,7 @@ from mooring.clock import SystemClock, rfc3339
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
 from mooring.pki.x509.names import printable
-from mooring.plane.keys.cafiles import read_ca
+from mooring.plane.datadirectory import read_ca
 from mooring.trust.discovery.pins import pin_of
 
 PURPOSES = {

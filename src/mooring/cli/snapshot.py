@@ -19,11 +19,10 @@ from mooring.cli.valuecompletion import complete_snapshot
 from mooring.client.files import make_directory
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError
-from mooring.plane.files.datadirectory import only_server
-from mooring.plane.snapshots.directory import ON_DEMAND, list_snapshots, snapshot_path
-from mooring.plane.snapshots.file import entries
-from mooring.plane.snapshots.file import save as save_file
-from mooring.plane.snapshots.file import verify as verify_file
+from mooring.plane.datadirectory import only_server
+from mooring.plane.snapshots import ON_DEMAND, entries, list_snapshots, snapshot_path
+from mooring.plane.snapshots import save as save_file
+from mooring.plane.snapshots import verify as verify_file
 from mooring.settings.storage import StorageSettings
 from mooring.storage import table
 from mooring.storage.copying import Copied, copy

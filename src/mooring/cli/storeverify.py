@@ -18,8 +18,8 @@ from mooring.cli.options.server import snapshot_directory, storage_options, stor
 from mooring.cli.printing.output import echo, print_document, print_table
 from mooring.client.files import open_file
 from mooring.errors import ConfigError, StorageError
-from mooring.plane.snapshots.directory import SUFFIX
-from mooring.plane.snapshots.file import verify as verify_snapshot
+from mooring.plane.snapshots import SUFFIX
+from mooring.plane.snapshots import verify as verify_snapshot
 from mooring.storage.snapshot import MAGIC
 from mooring.storage.sqlite.verification import HEADER, Damage, verify_file
 

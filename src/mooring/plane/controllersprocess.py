@@ -34,9 +34,9 @@ from mooring.controllers import standalonetable
 from mooring.controllers.table import build
 from mooring.errors import ConfigError, ForbiddenError, MooringError
 from mooring.listensockets import ListenError
-from mooring.plane.files.reloading import Reloading
-from mooring.plane.process.processidentity import is_gone, process_identity
-from mooring.plane.signing.authorities import FollowedPolicy, SignerAuthorities
+from mooring.plane.datadirectory import Reloading
+from mooring.plane.lifecycle import is_gone, process_identity
+from mooring.plane.signingkeys import FollowedPolicy, SignerAuthorities
 from mooring.reconcile.healthserver import Checks, HealthServer
 from mooring.reconcile.leaderelection import Election, LeaderElector
 from mooring.reconcile.remote import RemoteApi

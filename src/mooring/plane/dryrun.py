@@ -21,15 +21,13 @@ from mooring.errors import ConfigError
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.files.datadirectory import refuse_exposed
-from mooring.plane.files.reloading import Reloading
-from mooring.plane.keys.cafiles import read_ca
-from mooring.plane.keys.keystore import KeyStore, prepare
+from mooring.plane.datadirectory import Reloading, read_ca, refuse_exposed
+from mooring.plane.keystore import KeyStore, prepare
 from mooring.plane.parts.foundation import check_names
 from mooring.plane.parts.trust import Authentication
-from mooring.plane.serving.pair import ServingPair
+from mooring.plane.servingcertificate import ServingPair
 from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
-from mooring.plane.signing.authorities import FollowedPolicy, SignerAuthorities
+from mooring.plane.signingkeys import FollowedPolicy, SignerAuthorities
 from mooring.server.audit.auditevent import read_policy
 from mooring.settings.serving import AuditSettings, ServingSettings
 from mooring.settings.signing import SigningSettings

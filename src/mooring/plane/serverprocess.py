@@ -24,13 +24,12 @@ import uvloop
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.listensockets import ListenError
+from mooring.plane.addresses import cannot_listen, check_listening, check_published
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.files.datadirectory import only_server
-from mooring.plane.keys.keystore import KeyStore
-from mooring.plane.listenaddress import cannot_listen, check_listening, check_published
+from mooring.plane.datadirectory import only_server
+from mooring.plane.keystore import KeyStore
+from mooring.plane.lifecycle import RunningServer, cancelled, is_gone, process_identity, running
 from mooring.plane.parts.foundation import Process
-from mooring.plane.process.lifecycle import RunningServer, cancelled, running
-from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.plane.workers.parent import is_terminal
 from mooring.plane.workers.serve import ReadConfig, serve_with_workers, worker_count

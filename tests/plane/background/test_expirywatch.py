@@ -11,7 +11,7 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.pki.x509.certificate import Certificate
-from mooring.plane.background.expirywatch import ExpirySource, ExpiryWatch, is_near
+from mooring.plane.expirywatch import ExpirySource, ExpiryWatch, is_near
 from tests.support.manualclock import EPOCH, ManualClock
 from tests.support.serverroom import Server, in_server
 from tests.support.testca import ThrowawayCA

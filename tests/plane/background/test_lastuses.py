@@ -12,7 +12,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.authn.lastuses import LAST_USED, LastUses
-from mooring.plane.background.lastuses import RECORD_SECONDS, record_forever
+from mooring.plane.maintenance import RECORD_SECONDS, record_forever
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, in_room
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from mooring.errors import StorageError
-from mooring.plane.background.masterleases import PREFIX, RENEW_SECONDS, TTL_SECONDS, MasterLeases
+from mooring.plane.maintenance import PREFIX, RENEW_SECONDS, TTL_SECONDS, MasterLeases
 from mooring.storage.memory import MemoryStorage
 from tests.support.manualclock import ManualClock, settle
 

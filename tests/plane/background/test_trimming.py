@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mooring.plane.background.maintenance import (
+from mooring.plane.maintenance import (
     LOOK_SECONDS,
     MIN_GROWTH_BYTES,
     Trimming,

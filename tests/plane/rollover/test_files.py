@@ -25,12 +25,12 @@ from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import cross_sign
 from mooring.pki.x509.verify import ClientTrust
+from mooring.plane import carolloverfiles as rollover_files
+from mooring.plane.carolloverfiles import RolloverFiles
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.keys.cafiles import read_ca
-from mooring.plane.keys.keystore import prepare, renew
-from mooring.plane.rollover import files as rollover_files
-from mooring.plane.rollover.files import RolloverFiles
-from mooring.plane.serving.trust import anchor
+from mooring.plane.datadirectory import read_ca
+from mooring.plane.keystore import prepare, renew
+from mooring.plane.servingcertificate import anchor
 from mooring.trust.discovery.pins import pin_of
 from tests.support.testca import Pair, ThrowawayCA, by_library
 

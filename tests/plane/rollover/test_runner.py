@@ -19,13 +19,12 @@ from mooring.apimachinery.schema import Obj
 from mooring.identity import MASTERS, UserInfo
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.certificate import Certificate
+from mooring.plane.carollover import GATE_SECONDS, PLURAL, CaFile, CaRollover
+from mooring.plane.carolloverfiles import CaRenewal, RolloverFiles
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.files.reloading import Reloading
-from mooring.plane.keys.carenewal import CaRenewal
-from mooring.plane.keys.keystore import make_shared_keys, prepare
-from mooring.plane.rollover.files import RolloverFiles
-from mooring.plane.rollover.runner import GATE_SECONDS, PLURAL, CaFile, CaRollover
-from mooring.plane.serving.pair import ServingPair
+from mooring.plane.datadirectory import Reloading
+from mooring.plane.keystore import make_shared_keys, prepare
+from mooring.plane.servingcertificate import ServingPair
 from mooring.plane.sharedkeys.files import SharedKeyFiles
 from mooring.plane.sharedkeys.share import SharedKeys
 from mooring.secret import Secret

@@ -14,7 +14,7 @@ import pytest
 
 from mooring.client.files import write_atomic
 from mooring.errors import ConfigError, StorageError
-from mooring.plane.keys.keystore import make_shared_keys
+from mooring.plane.keystore import make_shared_keys
 from mooring.plane.sharedkeys import files, tokenfile
 from mooring.plane.sharedkeys.tokenfile import JoinTokenFiles
 from mooring.secret import Secret

@@ -15,7 +15,7 @@ from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, private_key_pem
 from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.bundles import certificates_pem
-from mooring.plane.keys.cafiles import read_ca
+from mooring.plane.datadirectory import read_ca
 from mooring.plane.sharedkeys import files
 from mooring.plane.sharedkeys.files import RECORD, FilesRecord, SharedKeyFiles
 from mooring.secret import Secret

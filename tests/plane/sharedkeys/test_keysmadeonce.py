@@ -22,10 +22,10 @@ from mooring.client.files import write_atomic
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import load_private_key
 from mooring.pki.x509.publickeys import load_public_keys
+from mooring.plane import keystore
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.encryption import EncryptionAtRest
-from mooring.plane.keys import keystore
-from mooring.plane.keys.keystore import make_shared_keys, prepare
+from mooring.plane.keystore import make_shared_keys, prepare
 from mooring.plane.sharedkeys import files
 from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.settings.storage import EncryptionSettings, StorageSettings

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from mooring.errors import ConfigError, StorageError
 from mooring.pki.keys import generate_key, private_key_pem, public_key_pem
 from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.keys.keystore import make_shared_keys, prepare
+from mooring.plane.keystore import make_shared_keys, prepare
 from mooring.plane.sharedkeys import files, tokenfile
 from mooring.plane.sharedkeys.share import FOLLOW_SECONDS, MAX_ATTEMPTS, SharedKeys, shares_keys
 from mooring.secret import Secret

@@ -9,7 +9,7 @@ from pathlib import Path
 from mooring.clock import SystemClock
 from mooring.plane.configuration import server_config
 from mooring.plane.parts.foundation import open_registry
-from mooring.plane.snapshots.file import entries, save
+from mooring.plane.snapshots import entries, save
 from tests.support.commandline import CommandLine, mooring
 from tests.support.encryption import entry, file, local
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mooring.clock import SystemClock
-from mooring.plane.snapshots.file import entries, save, verify
+from mooring.plane.snapshots import entries, save, verify
 from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import Entry
 from mooring.storage.copying import copy

@@ -12,9 +12,18 @@ from typing import Any
 
 import pytest
 
-from mooring.plane.snapshots.directory import SCHEDULED, list_snapshots, newest_scheduled, remove_old, snapshot_path
-from mooring.plane.snapshots.file import entries, read_header, save, verify
-from mooring.plane.snapshots.schedule import ScheduledSnapshots
+from mooring.plane.snapshots import (
+    SCHEDULED,
+    ScheduledSnapshots,
+    entries,
+    list_snapshots,
+    newest_scheduled,
+    read_header,
+    remove_old,
+    save,
+    snapshot_path,
+    verify,
+)
 from mooring.settings.snapshots import parse_schedule
 from mooring.storage.contract import CompactedError
 from mooring.storage.memory import MemoryStorage
@@ -100,7 +109,7 @@ def test_a_failure_keeps_the_older_ones_and_the_next_time_tries_again(
         await server.pass_time(600, lambda: server.snapshots.last_success > 0)
         before = server.names()
         with monkeypatch.context() as patched:
-            patched.setattr("mooring.plane.snapshots.file.os.fsync", full)
+            patched.setattr("mooring.plane.snapshots.os.fsync", full)
             await server.pass_time(600, lambda: server.snapshots.failures == 1)
         assert "no space left on device; free some space" in server.snapshots.problem
         assert server.names() == before

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from mooring.plane.process.lifecycle import Seats
+from mooring.plane.lifecycle import Seats
 from mooring.plane.workers.line import BEAT_SECONDS, HUNG_LOOKS, LOOK_SECONDS, Looks, beat
 from mooring.server.hostshare.share import Counted
 

@@ -39,7 +39,7 @@ from mooring.pki.x509.bundles import certificates_among, certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import IPAddress
 from mooring.pki.x509.profiles import Template
-from mooring.plane.signing.tokenkey import open_key, open_own_key
+from mooring.plane.tokenkey import open_key, open_own_key
 from mooring.settings.addresses import parse_host
 from mooring.settings.declaration import split_commas
 from mooring.settings.signing import PKCS11

@@ -30,7 +30,7 @@ from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import generate_key, private_key_pem
 from mooring.pki.x509.authority import self_signed_ca, serial_number
 from mooring.pki.x509.bundles import certificates
-from mooring.plane.keys.keystore import exclusive
+from mooring.plane.keystore import exclusive
 from mooring.plane.sharedkeys.files import SharedKeyFiles
 from mooring.plane.sharedkeys.tokenfile import MAX_FILE
 from mooring.secret import Secret

@@ -15,8 +15,8 @@ from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import Command, Option, options_of
 from mooring.client.sourceaddress import detected_addresses
 from mooring.errors import ConfigError
+from mooring.plane.addresses import given_before, with_published
 from mooring.plane.configuration import ServerConfig, declared_settings, server_config
-from mooring.plane.endpoints import given_before, with_published
 from mooring.settings.addresses import parse_bind_address
 from mooring.settings.declaration import Setting, split_commas
 from mooring.settings.snapshots import SnapshotSettings

@@ -34,15 +34,14 @@ from mooring.pki.pem import RootCa
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clientissuers import ClientIssuers
 from mooring.plane.configuration import ServerConfig, declared_settings
-from mooring.plane.files.datadirectory import only_server
-from mooring.plane.files.reloading import Reloading
-from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.datadirectory import Reloading, only_server
+from mooring.plane.keystore import KeyStore
 from mooring.plane.parts.foundation import check_names, open_registry
 from mooring.plane.publishing.firstboot import FirstBoot, create_first_token
-from mooring.plane.serving.trust import verifiable
+from mooring.plane.servingcertificate import verifiable
 from mooring.plane.sharedkeys.joining import joined_configuration
 from mooring.plane.sharedkeys.start import prepare_keys
-from mooring.plane.signing.authorities import SignerAuthorities
+from mooring.plane.signingkeys import SignerAuthorities
 from mooring.settings.signing import SigningSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.bootstraptoken.restrictions import NO_RESTRICTIONS

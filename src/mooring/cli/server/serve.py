@@ -24,8 +24,8 @@ from mooring.cli.server.init import FirstTokenFlags, Serving, accepts_tokens, fi
 from mooring.clock import SystemClock
 from mooring.plane.assemble import Assembly
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.lifecycle import RunningServer
 from mooring.plane.parts.foundation import check_names
-from mooring.plane.process.lifecycle import RunningServer
 from mooring.plane.publishing.firstboot import create_first_token
 from mooring.plane.serverprocess import serve
 from mooring.plane.sharedkeys.joining import joined_configuration

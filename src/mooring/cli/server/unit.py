@@ -31,7 +31,7 @@ from mooring.cli.systemd import (
     text_of,
 )
 from mooring.plane.configuration import ServerConfig, declared_settings
-from mooring.plane.process.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS
+from mooring.plane.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS
 from mooring.plane.workers.serve import STOP_SECONDS
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import AuditSettings, ServingSettings, WorkersSettings

@@ -1,29 +1,46 @@
-"""Builds the controllers of one server process, and what decides on which server they run."""
+"""Controllers, and the other background work of a server."""
 
 from __future__ import annotations
 
+import platform
 from functools import partial
 from pathlib import Path
 
 from mooring.api.core.service import api_address
+from mooring.apimachinery.schema import Obj
 from mooring.authn.recovery import RecoverySettings
+from mooring.authn.x509 import ClientCertificateSettings
+from mooring.controllers.certificates.names.nameevidence import serving_names_config_map
 from mooring.controllers.certificates.noderecovery import NodeRecovery
 from mooring.controllers.table import ControllerSettings, build, selected
-from mooring.plane.background.masterleases import MasterLeases
+from mooring.pki.x509.bundles import certificates_among
+from mooring.plane.addresses import LostAddresses
+from mooring.plane.carollover import CaFile, CaRollover
+from mooring.plane.carolloverfiles import RolloverFiles
+from mooring.plane.encryption import EncryptionLease
+from mooring.plane.expirywatch import ExpiryWatch
+from mooring.plane.maintenance import MasterLeases
 from mooring.plane.parts.foundation import Foundation
+from mooring.plane.parts.status import expiring, server_label
 from mooring.plane.parts.trust import ServedTrust
-from mooring.plane.sharedkeys.share import shares_keys
-from mooring.plane.snapshots.schedule import ScheduledSnapshots
+from mooring.plane.publishing.firstboot import FirstBoot
+from mooring.plane.publishing.trustpublisher import TrustPublisher
+from mooring.plane.revocationlist import RevocationListPublisher
+from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
+from mooring.plane.snapshots import ScheduledSnapshots
 from mooring.reconcile.leaderelection import FencedApi, LeaderElector
 from mooring.reconcile.lineage import LineageWriter
 from mooring.reconcile.loop import Reconciler
 from mooring.settings.controllers import ControllerManagerSettings
 from mooring.settings.network import NetworkSettings
 from mooring.settings.nodes import NodeSettings
+from mooring.settings.serving import ServingSettings
 from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.lineage import LineageKey
+
+# Builds the controllers of one server process, and what decides on which server they run.
 
 USERS_OF_POLICY = ("certificatesigningrequest-signing-controller", "podcertificaterequest-signing-controller")
 """Controllers by which a request waits as the signing policy says: it would fail, or is left alone."""
@@ -109,3 +126,86 @@ def _scheduled_snapshots(base: Foundation, elector: LeaderElector) -> ScheduledS
         compressed=settings.snapshot_compress,
         leads=lambda: elector.leading,
     )
+
+
+# Builds what one server process keeps up to date in the store and in its files: first objects, trust, keys, the CRL, warnings.
+
+
+class Upkeep:
+    """Work of one server process beside requests and controllers."""
+
+    def __init__(self, base: Foundation, trust: ServedTrust, controllers: Controllers) -> None:
+        config, key_store, registry, clock = base.config, base.key_store, base.parts.registry, base.clock
+        client_cas = trust.authentication.client_cas
+        self.first_boot = FirstBoot(registry, clock, config, trust.serving.root_ca, trust.issuers)
+        self.trust_publisher = TrustPublisher(
+            base.trust_changed,
+            trust.context,
+            trust.serving.root_ca,
+            trust.issuers,
+            client_cas.bundles.config_map,
+            lambda: _serving_names(base, trust),
+            registry,
+            self.first_boot,
+            controllers.reconciler,
+            clock,
+        )
+        self.shared_keys: SharedKeys | None = None
+        """None when the CA or the store is in memory only."""
+        self.ca_rollover: CaRollover | None = None
+        """None when the CA is in memory only."""
+        if key_store.pki is not None:
+            if not config[StorageSettings].in_memory:
+                self.shared_keys = SharedKeys(config, base.parts.stored, base.entropy, clock)
+            self.ca_rollover = CaRollover(
+                registry,
+                RolloverFiles(key_store.pki.parent),
+                trust.ca_renewal,
+                trust.serving.root_ca,
+                lambda: client_cas.clients,
+                self.first_boot.join_obstacles,
+                lambda: controllers.elector.leading,
+                clock,
+                base.entropy,
+                base.process.identity,
+                self.shared_keys if shares_keys(config) else None,
+                self.shared_keys.claim if self.shared_keys is not None else None,
+                tuple(
+                    CaFile(flag, Path(path), in_force)
+                    for flag, path, in_force in (
+                        (
+                            "client-ca-file",
+                            config[ClientCertificateSettings].client_ca_file,
+                            lambda: client_cas.clients,
+                        ),
+                        (
+                            "root-ca-file",
+                            config[ServingSettings].root_ca_file,
+                            lambda: certificates_among(trust.serving.root_ca.pem),
+                        ),
+                    )
+                    if path
+                ),
+            )
+        self.encryption_lease = EncryptionLease(
+            base.parts.encryption,
+            base.api_of("encryption-lease"),
+            clock,
+            base.process.identity,
+            base.process.is_gone,
+        )
+        self.revocation_list = RevocationListPublisher(registry, key_store.ca, key_store.pki, clock)
+        self.lost_addresses = LostAddresses(config)
+        self.expiry_watch = ExpiryWatch(
+            expiring(config, key_store.ca, trust.serving, trust.authentication, trust.signing),
+            registry,
+            clock,
+            server_label(config),
+            lambda now: base.credentials_changed.set() if client_cas.crls.has_passed(now) else None,
+        )
+
+
+def _serving_names(base: Foundation, trust: ServedTrust) -> Obj:
+    """Return the ConfigMap with the names of this server, which its machine and its data directory identify."""
+    server = f"{platform.node()}:{Path(base.config.data_dir).resolve()}"
+    return serving_names_config_map(server, trust.server_names, trust.serving.chain[0].not_valid_after_utc)

@@ -21,7 +21,7 @@ from mooring.controllers import table as controllers
 from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest, read_configuration
-from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.keystore import KeyStore
 from mooring.plane.storemark.markfile import MarkFile
 from mooring.plane.storemark.olderstore import continue_beyond
 from mooring.plane.storemark.storemark import StoreMark

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from mooring.api.mooring import ends
-from mooring.plane.background.expirywatch import ExpiryWatch
+from mooring.plane.expirywatch import ExpiryWatch
 from mooring.plane.parts.foundation import Foundation
-from mooring.plane.snapshots.schedule import ScheduledSnapshots
+from mooring.plane.snapshots import ScheduledSnapshots
 from mooring.reconcile.loop import Reconciler
 from mooring.server.healthchecks import DONE_BEFORE_SERVING, HealthChecks
 from mooring.server.metrics import EventLoopLag, Metrics

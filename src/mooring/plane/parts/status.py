@@ -22,14 +22,13 @@ from mooring.pki.x509.bundles import certificates, certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.crl import Crl
-from mooring.plane.background.expirywatch import Ending, ExpirySource
 from mooring.plane.configuration import ServerConfig
+from mooring.plane.expirywatch import Ending, ExpirySource
 from mooring.plane.parts.foundation import RegistryParts
 from mooring.plane.parts.trust import Authentication
-from mooring.plane.serving.pair import ServingPair
-from mooring.plane.signing.authorities import SignerAuthorities
-from mooring.plane.snapshots.directory import newest
-from mooring.plane.snapshots.schedule import ScheduledSnapshots
+from mooring.plane.servingcertificate import ServingPair
+from mooring.plane.signingkeys import SignerAuthorities
+from mooring.plane.snapshots import ScheduledSnapshots, newest
 from mooring.server.audit.logfile import AuditLog
 from mooring.settings.serving import ServingSettings, WorkersSettings
 from mooring.settings.snapshots import SnapshotSettings

@@ -15,13 +15,13 @@ from mooring.authn.lastuses import LastUses
 from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import Clock
 from mooring.pki.x509.clientissuers import ClientIssuers, IssuingCas
+from mooring.plane.carolloverfiles import CaRenewal
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.files.reloading import Reloading
-from mooring.plane.keys.carenewal import CaRenewal
-from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.datadirectory import Reloading
+from mooring.plane.keystore import KeyStore
 from mooring.plane.parts.foundation import Foundation
-from mooring.plane.serving.pair import ServingContext, ServingPair
-from mooring.plane.signing.authorities import FollowedPolicy, SignerAuthorities
+from mooring.plane.servingcertificate import ServingContext, ServingPair
+from mooring.plane.signingkeys import FollowedPolicy, SignerAuthorities
 from mooring.server.authentication.clientcas import FollowedClientCas
 from mooring.server.authentication.kubeconfigtarget import TargetConnector
 from mooring.server.authentication.oidc import FollowedConfiguration

@@ -36,10 +36,10 @@ from mooring.identity import API_SERVER_USER
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.canonicalnames import Name
 from mooring.pki.x509.clientissuers import IssuingCas
+from mooring.plane.maintenance import wait_for_event
 from mooring.plane.publishing.configmaps import publish
 from mooring.plane.publishing.firstboot import FirstBoot
-from mooring.plane.serving.pair import ServingContext
-from mooring.plane.wakeups import wait_for_event
+from mooring.plane.servingcertificate import ServingContext
 from mooring.reconcile.loop import Reconciler
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry

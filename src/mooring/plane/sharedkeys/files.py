@@ -38,7 +38,7 @@ class FilesRecord:
 
 
 class SharedKeyFiles:
-    """The files of one data directory. Callers hold its lock (`mooring.plane.keys.keystore.exclusive`)."""
+    """The files of one data directory. Callers hold its lock (`mooring.plane.keystore.exclusive`)."""
 
     def __init__(self, data_dir: Path) -> None:
         self.pki = data_dir / "pki"

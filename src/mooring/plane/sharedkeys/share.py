@@ -35,7 +35,7 @@ from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, MooringError, StorageError
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.keys.keystore import exclusive
+from mooring.plane.keystore import exclusive
 from mooring.plane.sharedkeys.files import SharedKeyFiles
 from mooring.plane.sharedkeys.tokenfile import AgentTokenFile, ServerTokenFile
 from mooring.reminders import LastingProblem

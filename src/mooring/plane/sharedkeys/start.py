@@ -28,7 +28,7 @@ from mooring.controllers.certificates import publishing
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest
-from mooring.plane.keys.keystore import Prepared, exclusive, make_shared_keys, prepare
+from mooring.plane.keystore import Prepared, exclusive, make_shared_keys, prepare
 from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
 from mooring.plane.sharedkeys.tokenfile import JoinTokenFiles, ServerTokenFile
 from mooring.registry.cache.events import normalize

@@ -26,8 +26,8 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.pem import RootCa
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.files.datadirectory import warn_if_exposed
-from mooring.plane.keys.keystore import exclusive
+from mooring.plane.datadirectory import warn_if_exposed
+from mooring.plane.keystore import exclusive
 from mooring.secret import Secret
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.acceptedtokens import FormerToken, decode_former, digest, encode_former, parse_agent_token

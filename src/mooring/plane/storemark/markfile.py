@@ -22,7 +22,7 @@ from typing import Any
 
 from mooring.client.files import MAX_READ, read_limited, write_atomic
 from mooring.errors import ConfigError
-from mooring.plane.files.datadirectory import no_lock, open_lock
+from mooring.plane.datadirectory import no_lock, open_lock
 from mooring.trust.endsmark import Mark, parse_mark
 from mooring.trust.lineage import parse_checkpoint
 

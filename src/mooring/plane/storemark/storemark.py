@@ -23,10 +23,10 @@ from mooring.api.mooring import ends, lineagerecord
 from mooring.apimachinery.options import ListOptions
 from mooring.clock import Clock
 from mooring.errors import MooringError, StorageError
+from mooring.plane.maintenance import wait_for_event
 from mooring.plane.storemark.endslist import EndsList, RevocationsAgain, shared_keys
 from mooring.plane.storemark.markfile import MarkFile
 from mooring.plane.storemark.olderstore import FOLLOWED, KUBE_SYSTEM, RememberedEnds, cluster_of, is_another, is_older
-from mooring.plane.wakeups import wait_for_event
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry

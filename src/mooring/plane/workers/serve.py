@@ -19,12 +19,20 @@ from mooring.authn.table import PROVIDERS
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError, StorageError
 from mooring.listensockets import ListenError, close_all, format_addresses, listen
+from mooring.plane.addresses import cannot_listen, check_published
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.keys.keystore import KeyStore
-from mooring.plane.listenaddress import cannot_listen, check_published
+from mooring.plane.keystore import KeyStore
+from mooring.plane.lifecycle import (
+    DRAIN_SECONDS,
+    FLUSH_SECONDS,
+    RunningServer,
+    Seat,
+    Seats,
+    is_gone,
+    process_identity,
+    running,
+)
 from mooring.plane.parts.foundation import Process
-from mooring.plane.process.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS, RunningServer, Seat, Seats, running
-from mooring.plane.process.processidentity import is_gone, process_identity
 from mooring.plane.sharedkeys.start import in_child, prepare_keys
 from mooring.plane.workers import line as words
 from mooring.plane.workers.line import Line, beat

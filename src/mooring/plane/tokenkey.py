@@ -31,7 +31,7 @@ from mooring.pki.errors import DeviceError, KeyRefusedError
 from mooring.pki.keys import DeviceKey, PrivateKey, accepted_public_key, signature_hash
 from mooring.pki.tokenkeyuri import TokenKeyUri
 from mooring.pki.x509.certificate import Certificate
-from mooring.plane.files.datadirectory import warn_if_exposed
+from mooring.plane.datadirectory import warn_if_exposed
 
 INSTALL = "the library for tokens is not installed: run pip install 'mooring[pkcs11]'"
 MAX_PIN = 256

@@ -1,50 +1,116 @@
-"""Rollover of the cluster's CA in the data directory: the phase that the files are in, and each step from one phase to the next.
-
-While it lasts, the folder `rollover` of `pki` holds `old.crt`, `old.key`, `new.crt`, `new.key`.
-
-    phase       ca.crt      ca.key   the server
-    Prepared    old         old      has the new CA, and publishes nothing of it
-    TrustBoth   old, new    old      publishes both; its chain holds the old CA certified by the new one, for a week and its names
-    IssueNew    old, new    new      issues from the new CA; its chain holds the new CA certified by the old one
-    Drain       new, old    new      names the new CA first, so that agents renew
-    Retired     new         new      keeps the old certificate in retired-ca.crt; `rollover/` is removed next
-
-Rules kept here:
-* The phase is read from `ca.crt` and `ca.key`, which are each replaced at once. Every step writes its files in an order in which
-  the state after each write is one of this table. So a server may be killed between any two writes, and the next start continues.
-* A step that is repeated changes nothing. Steps run under the lock of the data directory.
-* `old.crt` without `old.key` marks a removal that began: a preparation writes the key first, a removal deletes it first. A
-  preparation is complete with `old.crt`.
-* A CA that is trusted no more is remembered, and its key makes every path unusable. `retired-ca.crt` has those that were replaced,
-  `distrusted-ca.crt` those that were given up or stolen. With a stolen key neither CA of a rollover vouches for the other.
-* The key of the old CA is removed after the retirement, the key of the new one after an abort. A copy in a backup is not reached.
-* A `new.key` and `new.crt` that an administrator placed beforehand are used. Further certificates in `ca.crt` stay.
-"""
+"""Renewal and replacement of the cluster CA in the files of one server."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from mooring.api.mooring.certificateauthorityrollover import DRAIN, ISSUE_NEW, PREPARED, RETIRED, TRUST_BOTH
 from mooring.client.files import make_directory, read_limited, sync_directory, write_atomic
+from mooring.clock import Clock, wait_until
 from mooring.controllers.certificates import carollover
 from mooring.controllers.certificates.carollover import ABSENT, CLEANING, RolloverOnDisk, RolloverStep
-from mooring.errors import ConfigError
+from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import generate_key, load_private_key, private_key_pem
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import MAX_CROSS_SIGNED, CaState, cross_sign, find_cross_signed, successor
 from mooring.pki.x509.names import printable
-from mooring.plane.keys.cafiles import load, read_ca
-from mooring.plane.keys.keystore import exclusive
+from mooring.plane.configuration import ServerConfig
+from mooring.plane.datadirectory import Reloading, ca_files, load, read_ca
+from mooring.plane.keystore import KeyStore, exclusive, renew
+from mooring.plane.servingcertificate import ServingPair
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.sharedkeys.keyset import CROSS_SIGNED, DISTRUSTED
 from mooring.trust.sharedkeys.keyset import RETIRED as RETIRED_FILE
+
+# Follows the files of the cluster's CA, and renews what depends on them: the serving pair, the kubeconfigs, published bundles.
+#
+# Rules kept here: the serving certificate and those of the kubeconfigs are also renewed while a server runs for months, when a
+# third of their life is left (`keystore.RENEW_LEFT`), and when the clock was set back to before their begin. A failed look is
+# logged and repeated.
+
+log = logging.getLogger("mooring.plane")
+
+LOOK = timedelta(hours=12)
+"""Between two looks at the ends of the certificates, which are renewed months before."""
+
+
+class CaRenewal:
+    """Brings the CA of the data directory into force in one server."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        key_store: KeyStore,
+        serving: ServingPair,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self._config = config
+        self._key_store = key_store
+        self._serving = serving
+        self._clock = clock
+        self._entropy = entropy
+
+    def follow(self, reloading: Reloading) -> None:
+        """Bring each later change of the files into force, unless the CA is in memory only."""
+        if self._key_store.pki is not None:
+            reloading.follow_files(ca_files(self._key_store.pki), self.prepare)
+
+    def prepare(self) -> Callable[[], None]:
+        """Read the CA, write the files that depend on it, and return the function that brings both into force.
+
+        Raises ConfigError for files that do not belong together.
+        """
+        renewed = renew(self._config, self._clock.now(), self._entropy)
+
+        def use() -> None:
+            self._key_store.ca.replace(renewed.state)
+            self._serving.follow_ca(renewed.serving)
+
+        return use
+
+    async def run(self) -> None:
+        """Renew the certificates that need it twice a day, and after a jump of the wall clock, until cancelled."""
+        while True:
+            await wait_until(self._clock, self._clock.now() + LOOK)
+            try:
+                use = await asyncio.to_thread(self.prepare)
+                use()
+            except (MooringError, OSError) as error:
+                log.error("the certificates of this server could not be renewed: %s", error)
+
+
+# Rollover of the cluster's CA in the data directory: the phase that the files are in, and each step from one phase to the next.
+#
+# While it lasts, the folder `rollover` of `pki` holds `old.crt`, `old.key`, `new.crt`, `new.key`.
+#
+#     phase       ca.crt      ca.key   the server Prepared    old         old      has the new CA, and publishes nothing of it
+#     TrustBoth   old, new    old      publishes both; its chain holds the old CA certified by the new one, for a week and its
+#     names IssueNew    old, new    new      issues from the new CA; its chain holds the new CA certified by the old one Drain
+#     new, old    new      names the new CA first, so that agents renew Retired     new         new      keeps the old certificate
+#     in retired-ca.crt; `rollover/` is removed next
+#
+# Rules kept here:
+# * The phase is read from `ca.crt` and `ca.key`, which are each replaced at once. Every step writes its files in an order in
+#   which the state after each write is one of this table. So a server may be killed between any two writes, and the next start
+#   continues.
+# * A step that is repeated changes nothing. Steps run under the lock of the data directory.
+# * `old.crt` without `old.key` marks a removal that began: a preparation writes the key first, a removal deletes it first. A
+#   preparation is complete with `old.crt`.
+# * A CA that is trusted no more is remembered, and its key makes every path unusable. `retired-ca.crt` has those that were
+#   replaced, `distrusted-ca.crt` those that were given up or stolen. With a stolen key neither CA of a rollover vouches for the
+#   other.
+# * The key of the old CA is removed after the retirement, the key of the new one after an abort. A copy in a backup is not
+#   reached.
+# * A `new.key` and `new.crt` that an administrator placed beforehand are used. Further certificates in `ca.crt` stay.
 
 FOLDER = "rollover"
 Entropy = Callable[[int], bytes]

@@ -1,25 +1,13 @@
-"""Addresses that a data directory has published, and which of them the next start publishes.
-
-Rules kept here (docs/operate.md#the-address-of-the-control-plane):
-* Addresses that a person gave are kept, those of this machine as well, until others are given. They stand in a file of the data
-  directory, which is empty where none was given: then the addresses of the machine are determined at each start. The one that
-  was published first stays first while it is of this machine, and while the machine has no other one of its family, as before its
-  DHCP server has responded: kubeadm and kubelets use the first alone.
-* What was published stays published behind the addresses of this start: kubeconfigs and machines have it. It goes when a person
-  withdraws it, or leaves it out of given addresses of which another one stays: machines have that, too.
-* An address that means another machine everywhere, such as 0.0.0.0, is not kept.
-* A port that the system chose is used once, and is not kept.
-* A directory of an earlier version has no such file. There, several addresses and those of other machines count as given.
-* A published address that the machine loses while the server runs is in the log and in the report of the server: it may be another
-  machine's. A restart publishes the others.
-"""
+"""Addresses of a server: those that it listens on, and those that it publishes."""
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import NoReturn
 from urllib.parse import urlsplit
 
@@ -27,14 +15,126 @@ from mooring.client.files import read_limited, write_atomic
 from mooring.client.sourceaddress import detected_addresses
 from mooring.clock import Clock
 from mooring.errors import ConfigError, MooringError, StorageError
-from mooring.listensockets import is_of_this_machine
+from mooring.listensockets import ListenError, close_all, is_of_this_machine, listen
 from mooring.plane.configuration import ServerConfig
 from mooring.settings.addresses import Endpoint, parse_address, parse_endpoint, unpublishable
 from mooring.settings.network import NetworkSettings
 from mooring.trust.kubeconfig.model import CLUSTER_NAME, other_addresses
 from mooring.trust.kubeconfig.text import parse_kubeconfig
 
+# The address that a server listens on, compared with those that it publishes, and the errors of one that it cannot listen on.
+#
+# Rules kept here (docs/operate.md#the-address-of-the-control-plane):
+# * Nothing reaches a published address of this machine that `bind-address` leaves out, unless another program listens there and
+#   forwards. One that was given at this start is an error while nothing listens there; one of an earlier start is a warning.
+# * Several servers on one machine, for a trial, publish the loopback addresses of each other: beside one that reaches this
+#   server, another one is a warning.
+# * Nothing can be known of names, of other ports, and of addresses of other machines.
+
 log = logging.getLogger("mooring.plane")
+
+_REMEDIES: Mapping[int, str] = MappingProxyType(
+    {
+        errno.EADDRINUSE: "stop what uses the port or choose another with --secure-port",
+        errno.EADDRNOTAVAIL: "give an address of this machine with --bind-address",
+        errno.EACCES: "a port below 1024 needs the capability CAP_NET_BIND_SERVICE: choose another with --secure-port, or grant it "
+        "(AmbientCapabilities= in the systemd unit)",
+    }
+)
+
+
+def cannot_listen(error: ListenError) -> ConfigError:
+    """Return the error of an operator for an address that cannot be bound."""
+    reason = (error.strerror or "").lower()
+    remedy = _REMEDIES.get(error.errno or 0, "check --bind-address and --secure-port")
+    return ConfigError(f"cannot listen on {error.where}: {reason}; {remedy}")
+
+
+def check_listening(config: ServerConfig) -> None:
+    """Raise ConfigError when the address to listen on cannot be bound now.
+
+    A start that fails later has written the address to admin.conf, and each further start would publish it.
+    """
+    network = config[NetworkSettings]
+    try:
+        close_all(listen(network.bind_address, network.secure_port))
+    except ListenError as error:
+        raise cannot_listen(error) from error
+
+
+def check_published(config: ServerConfig, is_local: Callable[[str], bool] = is_of_this_machine) -> None:
+    """Compare the published addresses with the one to listen on. Raises ConfigError for a given one that cannot be reached."""
+    network = config[NetworkSettings]
+    here = Endpoint(network.bind_address, network.secure_port)
+    for endpoint, key in _published(config):
+        address = parse_address(endpoint.host)
+        if address is None or endpoint.port != here.port or not here.port or network.listens_at(address):
+            continue
+        if not is_local(str(address)):
+            if not network.listens_in_family_of(address):
+                log.warning(
+                    "%s is published, and this server listens on %s only, of the other family: clients reach the published "
+                    "address only where a program forwards it",
+                    endpoint, here,
+                )  # fmt: skip
+            continue
+        remedy = f"listen there too (bind-address 0.0.0.0 means every address), or start the program that forwards it to {here}"
+        if _is_taken(str(address), endpoint.port):
+            log.warning(
+                "%s is published, and this server listens on %s only: the program that listens on the published address must "
+                "forward to it", endpoint, here,
+            )  # fmt: skip
+        elif address.is_loopback and any(map(network.is_reached_by, config.endpoints)):
+            log.warning(
+                "%s is published, and nothing listens there yet: bind-address is %s; start the server, or the program that "
+                "forwards it to %s", endpoint, here.host, here,
+            )  # fmt: skip
+        elif key:
+            raise ConfigError(
+                f"{key}: {endpoint} is of this machine, and nothing listens there: bind-address is {here.host}; {remedy} first"
+            )
+        else:
+            log.warning(
+                "%s is published since an earlier start, and nothing listens there: bind-address is %s; %s, or withdraw it with "
+                "--withdraw-endpoint %s",
+                endpoint, here.host, remedy, endpoint,
+            )  # fmt: skip
+
+
+def _published(config: ServerConfig) -> Iterator[tuple[Endpoint, str]]:
+    """Yield each published address, with the key of the setting that gave it at this start, or ""."""
+    network = config[NetworkSettings]
+    advertised = Endpoint(network.advertise_address, network.secure_port)
+    key_of = dict.fromkeys(config.given_endpoints, "control-plane-endpoint")
+    if network.advertise_address:
+        key_of = {advertised: "advertise-address", **key_of}
+    for endpoint in dict.fromkeys((*config.endpoints, *key_of)):
+        yield endpoint, key_of.get(endpoint, "")
+
+
+def _is_taken(address: str, port: int) -> bool:
+    """Return whether another program listens at an address of this machine, as far as this user may find out."""
+    try:
+        close_all(listen(address, port))
+    except ListenError as error:
+        return error.errno != errno.EADDRNOTAVAIL
+    return False
+
+
+# Addresses that a data directory has published, and which of them the next start publishes.
+#
+# Rules kept here (docs/operate.md#the-address-of-the-control-plane):
+# * Addresses that a person gave are kept, those of this machine as well, until others are given. They stand in a file of the data
+#   directory, which is empty where none was given: then the addresses of the machine are determined at each start. The one that
+#   was published first stays first while it is of this machine, and while the machine has no other one of its family, as before
+#   its DHCP server has responded: kubeadm and kubelets use the first alone.
+# * What was published stays published behind the addresses of this start: kubeconfigs and machines have it. It goes when a person
+#   withdraws it, or leaves it out of given addresses of which another one stays: machines have that, too.
+# * An address that means another machine everywhere, such as 0.0.0.0, is not kept.
+# * A port that the system chose is used once, and is not kept.
+# * A directory of an earlier version has no such file. There, several addresses and those of other machines count as given.
+# * A published address that the machine loses while the server runs is in the log and in the report of the server: it may be
+#   another machine's. A restart publishes the others.
 
 FILE = "control-plane-endpoint"
 LOOK_SECONDS = 60.0

@@ -19,9 +19,8 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
 from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.signers import CLIENT_SIGNERS, COUNTERPARTS, SIGNERS
-from mooring.plane.files.datadirectory import warn_if_exposed
-from mooring.plane.files.reloading import Reloading
-from mooring.plane.signing.tokenkey import open_key
+from mooring.plane.datadirectory import Reloading, warn_if_exposed
+from mooring.plane.tokenkey import open_key
 from mooring.settings.signing import SHORT, SigningFiles, SigningSettings
 
 KEY = "cluster-signing-policy-file"

@@ -47,12 +47,18 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa, bridge, find_cross_signed, is_bridge
 from mooring.pki.x509.names import AlternativeNames, alternative_names
 from mooring.pki.x509.publickeys import load_public_keys
-from mooring.plane import endpoints
+from mooring.plane import addresses
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.files.datadirectory import no_lock, open_lock, refuse_exposed, refuse_other_writers, warn_if_exposed
-from mooring.plane.keys.cafiles import load, read_ca
-from mooring.plane.serving.pair import Pair, read_pair
-from mooring.plane.serving.trust import serving_cas
+from mooring.plane.datadirectory import (
+    load,
+    no_lock,
+    open_lock,
+    read_ca,
+    refuse_exposed,
+    refuse_other_writers,
+    warn_if_exposed,
+)
+from mooring.plane.servingcertificate import Pair, read_pair, serving_cas
 from mooring.secret import Secret
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
@@ -172,7 +178,7 @@ class _Preparation:
         signing_file, token_key = self._token_signing_key()
         key_files = self._token_key_files(token_key)
         token_keys = (token_key.public_key(), *(key for path in key_files for key in self._token_public_keys(path)))
-        endpoints.record(self.config, self.root)
+        addresses.record(self.config, self.root)
         self._write_kubeconfigs(ca, serving_ca_pem)
         key_store = KeyStore(
             ClusterCa(ca),

@@ -44,8 +44,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.certificate import Certificate
-from mooring.plane.keys.carenewal import CaRenewal
-from mooring.plane.rollover.files import RolloverFiles
+from mooring.plane.carolloverfiles import CaRenewal, RolloverFiles
 from mooring.plane.sharedkeys.share import SharedKeys
 from mooring.registry.store import Registry
 from mooring.reminders import LastingProblem

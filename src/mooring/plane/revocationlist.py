@@ -33,7 +33,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.crl import LIFETIME, SignedList, revocation_list, revoked_certificate
-from mooring.plane.wakeups import wait_for_event
+from mooring.plane.maintenance import wait_for_event
 from mooring.registry.cache.events import Event
 from mooring.registry.store import Registry
 from mooring.reminders import LastingProblem

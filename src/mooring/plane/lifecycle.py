@@ -1,4 +1,4 @@
-"""Place of one worker among those of its server: the sockets, the memory and the signals that they share."""
+"""Identity of a server process among all that ever ran, for leader election: host, boot, process number and start time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from mooring.clock import Clock
 from mooring.plane.assemble import Assembly, assemble
-from mooring.plane.background.lastuses import record_forever
-from mooring.plane.background.maintenance import compact_forever, trim_forever, verify_forever
 from mooring.plane.configuration import ServerConfig
-from mooring.plane.keys.keystore import KeyStore
+from mooring.plane.keystore import KeyStore
+from mooring.plane.maintenance import compact_forever, record_forever, trim_forever, verify_forever
 from mooring.plane.parts.foundation import Foundation, Process, build_audit, open_registry
 from mooring.plane.parts.http import Http
 from mooring.server.hostshare.share import Counted, HostMemory, HostShare
@@ -27,6 +27,44 @@ from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
 from mooring.storage import commitsignal
 from mooring.storage.commitsignal import CommitSignal
+
+
+def process_identity(pid: int = 0) -> str:
+    """Return `<host>_<boot>_<pid>_<start>` of a process, of this one by default, as far as /proc knows it.
+
+    The boot carries the PID namespace: in another container of this machine the same number is another process.
+    """
+    pid = pid or os.getpid()
+    return f"{socket.gethostname()}_{_boot()}_{pid}_{_start_time(pid)}"
+
+
+def is_gone(identity: str) -> bool:
+    """Return whether the process of that identity ran on this machine since its boot and has ended; False when unknown."""
+    parts = identity.rsplit("_", 3)
+    if len(parts) != 4 or parts[0] != socket.gethostname() or parts[1] != _boot() or not parts[2].isdigit():
+        return False
+    return identity != process_identity(int(parts[2]))
+
+
+def _boot() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+        return f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return "unknown"
+
+
+def _start_time(pid: int) -> str:
+    """Return the start of a process in clock ticks since boot; "" when there is none, or only its entry, not yet collected."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return fields[19] if fields[0] not in ("Z", "X") else ""
+
+
+# Place of one worker among those of its server: the sockets, the memory and the signals that they share.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

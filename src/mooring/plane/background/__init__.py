@@ -1,1 +1,0 @@
-"""Work of a server beside its requests: compaction, last uses, expiry warnings, the CRL, and memory."""

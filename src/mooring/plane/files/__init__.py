@@ -1,1 +1,0 @@
-"""Files of a data directory: their locks, their permissions, and changes that come into force."""

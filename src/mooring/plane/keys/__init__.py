@@ -1,1 +1,0 @@
-"""Keys, certificates and CAs of a server in its data directory."""

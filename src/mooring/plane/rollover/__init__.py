@@ -1,1 +1,0 @@
-"""Rollover of the cluster's CA in one server: its steps on disk (`files`), and the runner that takes them (`runner`)."""
