@@ -1,10 +1,4 @@
-"""Checks of a client certificate with the server: is it accepted, and does the membership still exist?
-
-Rules kept here:
-* Only 401 means that the certificate is not accepted. That of a Mooring server counts at once. That of another server counts after
-  a few seconds: one that restarts answers 401 for a moment.
-* A server that does not answer says nothing: the membership goes on.
-"""
+"""Checks of a client certificate with the server: is it accepted, and does the membership still exist?"""
 
 from __future__ import annotations
 
@@ -45,10 +39,13 @@ async def check_membership(
                 return None
 
         try:
+            # Only 401 means that the certificate is not accepted. That of a Mooring server is final. Another server
+            # that restarts answers 401 for a moment.
             found = await retry(clock, read_node, REFUSED_SECONDS, transient=(UnauthorizedError,), client=client)
         except UnauthorizedError as error:
             raise CertificateRefusedError(node_name, error.audit_id) from error
         except MooringError:
+            # A server that does not answer says nothing about the membership, which goes on.
             if answer_needed:
                 raise
             return

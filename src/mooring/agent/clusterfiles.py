@@ -5,8 +5,7 @@ Rules kept here:
 * A file is written only when it changes. The written files are returned for messages.
 * ca.crt holds the CAs that sign client certificates: those that the cluster names, else its only CA when that signed the member's
   certificate.
-* kubelet.conf names the load balancer only after a server proved itself through it: the certificates of its servers may lack the
-  name that a kubelet then verifies. From then on it stays.
+* kubelet.conf names the load balancer only after a server proved itself through it. From then on it stays.
 """
 
 from __future__ import annotations
@@ -100,7 +99,8 @@ async def write(
     written = [state.ca] if state.write_ca(signing, before) else []
     base = merged or MergeBase.of(published) or (None if from_scratch else before)
     if base is not None and before is not None and not signing:
-        base = replace(base, client_ca=before.client_ca)  # not taken over, so that it is when it signs for this member
+        # The CA is not taken over now, and so is taken over once it signs for this member.
+        base = replace(base, client_ca=before.client_ca)
     if state.write_kubeconfig(clusters, base, from_scratch=from_scratch, balanced=balanced):
         written.append(state.kubeconfig)
     return tuple(written)
@@ -110,9 +110,11 @@ async def _leads_to_a_server(
     balancer: LoadBalancer, clusters: Sequence[Cluster], clock: Clock, *, is_in_use: bool
 ) -> bool:
     """Give the servers to the load balancer. Return True when a kubelet reaches one of them through it, or uses it already."""
+    # Before the proof, which goes through the load balancer.
     balancer.update([address_of(one.server) for one in clusters])
     if is_in_use:
         return True
+    # The certificates of the servers may lack the name that a kubelet verifies there.
     proved = through(balancer, clusters[0])
     try:
         await drive_fetching(prove_server(proved), clock)

@@ -72,8 +72,7 @@ async def report_trust(client: ClusterClient, node_name: str, clusters: Sequence
 # * A machine whose request was denied or deleted logs the reason once, and sends the next request after an hour. One whose token
 #   is used up ends: only another token helps.
 # * The service manager that started the process hears of each membership and its end, and gets signs of life from the event loop.
-# * The load balancer, where there is one, listens before the join, so that a kubelet that is there reaches a server as soon as
-#   one answers. The agent's own requests go to the servers directly.
+# * The agent's own requests go to the servers directly, and not by the load balancer.
 # * The names of a serving certificate follow the addresses of the Node (docs/protocol/kubelet-certificates.md), which is read
 #   every minute, no matter which program maintains it. Without an IP address no certificate is requested. A Node that cannot be
 #   read leaves the names as they are.
@@ -165,7 +164,7 @@ class Agent:
                     break
                 cause = error.__cause__
                 if isinstance(cause, RequestEndedError) and cause.reason != TOKEN_USED_UP:
-                    # an exit would let the service manager start the agent again, with another request every few seconds
+                    # An exit would let the service manager start the agent again, with another request every few seconds
                     pause = denials.pause_after(error)
                     self._notifier.status(str(error))
                     if joined := await self._await_certificate(pause, was_member=False):
@@ -194,7 +193,8 @@ class Agent:
                 return await rejoin(self._options, self._clock, self._report, is_retired=is_retired)
             except JoinError as error:
                 if isinstance(error.__cause__, MembershipEndedError) and (found := read_member(self._options)):
-                    return found  # it has a certificate again; the heartbeat ends for the same reason
+                    # It has a certificate again; the heartbeat ends for the same reason.
+                    return found
                 pause = attempts.pause_after(error)
                 self._notifier.status(f"{self._expiry()}{error}")
             if found := await self._await_certificate(pause, refused):
@@ -252,6 +252,8 @@ class Agent:
             async with joined.client(self._clock) as client:
                 await run_all(*self._tasks(joined, client))
         except ClientCertificateExpiredError:
+            # Files that were removed come first: the machine has left, and must not get another certificate by
+            # itself.
             check_files(joined.files)
             raise
         except MembershipEndedError as error:
@@ -317,6 +319,7 @@ async def run(
             state = options.state
             seeds = _given_endpoints(plan) or state.read_seeds()
             balancer = LoadBalancer(more.load_balancer_port, [url_of(one) for one in seeds], clock)
+            # It listens before the join, so that a kubelet that is there reaches a server as soon as one answers.
             await stack.enter_async_context(balancer)
             balancer.update([address_of(one.server) for one in state.read_clusters()])
             options = replace(options, balancer=balancer)
@@ -332,6 +335,7 @@ async def until_stopped(work: Coroutine[Any, Any, Any], clock: Clock, notifier: 
     """Run `work` until SIGTERM or SIGINT cancels it, with signs of life to the service manager. Raises its error."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    # Before the work begins: a signal during a join ends it cleanly, and the next run continues it.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     try:

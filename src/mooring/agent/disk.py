@@ -3,8 +3,7 @@
 Rules kept here:
 * A change is on disk when the function returns. Directories are made with kubelet's mode. Errors name the path.
 * A machine joins only where no other user can put his files in the place of its keys: neither a directory between the root and the
-  keys nor a link that leads out of the root may be his. That is checked before the server is asked, and again before the first file
-  is written, when the directories are there: where anybody may make directories (mode 1777), another user may have made one.
+  keys nor a link that leads out of the root may be his.
 """
 
 from __future__ import annotations
@@ -55,6 +54,7 @@ def check_places(root: Path, *directories: Path, files: Iterable[Path] = ()) -> 
                 raise ConfigError(
                     f"{place} leads out of {root}, to {real}: remove the symbolic link, or name another --root"
                 )
+            # Each directory on the way, those of links included: its owner may replace all that is below.
             for one in _directories_to(place):
                 if one.is_relative_to(root) or one.is_relative_to(top):
                     _check_directory(one, is_last=one == real)
@@ -66,6 +66,8 @@ def make_places(root: Path, *directories: Path, files: Iterable[Path] = ()) -> N
     """Make the directories, and check them as `check_places` does. Raises ConfigError."""
     for directory in directories:
         make_directory(directory, DIRECTORY_MODE)
+    # Checked again now that the directories are there: where anybody may make directories (mode 1777), another user
+    # may have made one since the first check.
     check_places(root, *directories, files=files)
 
 

@@ -1,13 +1,11 @@
 """Heartbeat of a member: renews its Lease in kube-node-lease and refreshes its Node's status.
 
 Rules kept here (kubelet's node lease controller and `nodeStatusReportFrequency`):
-* The Lease has the name of the node, is renewed every 10 s, lasts 40 s, and is owned by the Node, so that it is deleted with it.
+* The Lease has the name of the node, is renewed every 10 s, and lasts 40 s.
 * The Node's status is refreshed every 5 minutes, and within 10 s after the address of the machine has changed, as by a kubelet
   without `--node-ip`. A Lease that was deleted alone is created again. A Node that was deleted ends the heartbeat, unless a deleted
   Node is to be registered again; its Lease is deleted with it, so that this is known within 10 s.
 * 401 for 20 s ends the heartbeat: the certificate is not accepted any more.
-* After a silence longer than the Lease, by the wall clock because a suspended machine has no other, the status is refreshed first:
-  the control plane may have set it to Unknown.
 * While another program keeps the Node fresh, neither Node nor Lease is written, and the Node is read again every minute. A Lease
   that another program renewed causes the Node to be read at once.
 * A request that fails is repeated after 0.2 s, doubled up to 7 s (kubelet's back-off). Every failure is logged once, and so is the
@@ -85,6 +83,8 @@ class Heartbeat:
             try:
                 await self._follow_address()
                 due = clock.monotonic() - self._refreshed >= STATUS_SECONDS
+                # After a silence longer than the Lease, by the wall clock because a suspended machine has no other,
+                # the status comes before the Lease: the control plane may have set it to Unknown.
                 if due or self._node is None or clock.now() - self._renewed > SILENCE:
                     await self.refresh()
                 await self.renew()
@@ -141,9 +141,8 @@ class Heartbeat:
         try:
             self._lease = await self._write_lease()
         except (ConflictError, NotFoundError, AlreadyExistsError):
-            self._lease = (
-                None  # changed or deleted by another program: read it again, unless that program keeps the Node
-            )
+            # Changed or deleted by another program: it is read again, unless that program keeps the Node.
+            self._lease = None
             await self.refresh()
             self._lease = await self._write_lease()
         self._renewed = self._client.clock.now()
@@ -160,6 +159,7 @@ class Heartbeat:
     def _lease_object(self, metadata: Obj) -> Obj:
         metadata = dict(metadata)
         if self._node is not None:
+            # The Node owns the Lease, so that both are deleted together.
             metadata["ownerReferences"] = [
                 {
                     "kind": "Node",

@@ -2,12 +2,10 @@
 
 Rules kept here:
 * A hook is a line for `/bin/sh -c`. It gets MOORING_KIND (`client`, `serving` or `ca`), MOORING_CERTIFICATE (the path of what
-  changed) and MOORING_NODE_NAME. No other variable that begins with MOORING_ or K3S_TOKEN is passed on: it may
-  hold a token.
+  changed) and MOORING_NODE_NAME. No other variable that begins with MOORING_ or K3S_TOKEN is passed on.
 * Hooks run one after the other, each at most HOOK_SECONDS. A failure stops nothing, and is logged by the number of the hook,
   because a command line may hold a secret.
-* Each change runs the hooks at least once. The record says for which certificate they last ran, and is written after they have run:
-  hooks that a crash cut off run again at the next start. The first start with hooks records the present state and runs none.
+* Each change runs the hooks at least once. The record says for which certificate they last ran.
 """
 
 from __future__ import annotations
@@ -89,6 +87,7 @@ class Hooks:
         """Run the hooks after each change, until cancelled. A start finds what a crash cut off."""
         while True:
             await self._woken.wait()
+            # Before the comparison: a change during the hooks runs them once more.
             self._woken.clear()
             if not self._commands:
                 continue
@@ -101,10 +100,12 @@ class Hooks:
         done = self._state.record.read().hooks_done
         found = self._digests()
         for kind in KINDS:
+            # The first start with hooks records the present state and runs none.
             if kind in done and done[kind] != found[kind]:
                 await self._run_all(kind)
             if done.get(kind) != found[kind]:
                 done = {**done, kind: found[kind]}
+                # After they have run: hooks that a crash cut off run again at the next start.
                 self._state.record.write("hooksDone", done)
 
     def _digests(self) -> Mapping[str, str]:
@@ -123,6 +124,7 @@ class Hooks:
         ]
 
     async def _run_all(self, kind: str) -> None:
+        # Variables of this program may hold a token.
         environment = {key: value for key, value in os.environ.items() if not key.startswith(WITHHELD)}
         environment |= {
             "MOORING_KIND": kind,
@@ -142,6 +144,7 @@ class Hooks:
 
     async def _run_one(self, command: str, environment: Mapping[str, str]) -> int:
         """Return the exit status. Raises TimeoutError after the hook and its children were killed, OSError."""
+        # A session of its own: after the timeout the children of the hook are killed with it.
         process = await asyncio.create_subprocess_exec(
             SHELL, "-c", command, stdin=asyncio.subprocess.DEVNULL, env=environment, start_new_session=True
         )

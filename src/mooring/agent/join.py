@@ -6,13 +6,11 @@ those of `steps.STEPS`):
    refreshed. The token is not needed. When the server rejects the certificate, or the Node was deleted, the membership has ended:
    the machine joins again, with the token and a new key.
 2. discovery: find the cluster and establish trust in it (`mooring.trust.discovery`).
-3. name: a Node with the name of this machine that is Ready or fresh belongs to another machine. The join ends before anything is
-   written.
+3. name: a Node with the name of this machine that is Ready or fresh belongs to another machine.
 4. bootstrap, key: the token's kubeconfig is written. The key is that of an earlier run, or new, and is on disk before it is used.
 5. request: send the certificate request with the token, or with the discovery document's credentials when they are allowed.
-6. wait: until the request is approved and signed. After Denied or Failed the key is removed, so that the next join sends a new
-   request. 401 and 403 are final after a minute: an API server that restarts refuses valid credentials until its caches are
-   filled.
+6. wait: until the request is approved and signed. 401 and 403 are final after a minute: an API server that restarts refuses valid
+   credentials until its caches are filled.
 7. certificate: it must be for this key, name and group, valid now, and issued by the CA that signs client certificates. When the
    cluster does not name that CA and its only CA did not issue the certificate, the server has to accept it.
 8. files: write the certificate, ca.crt (the CA that signs clients) and kubelet.conf (the CA that verifies the server), then remove
@@ -21,9 +19,7 @@ those of `steps.STEPS`):
 
 Every step tries the other addresses of the cluster when one does not respond. A join that was denied or refused removes the token's
 kubeconfig. Any other join continues where it stopped, when it runs again. A dry run performs discovery and reports the other steps.
-Discovery alone ends after ca.crt and the token's kubeconfig, and leaves the rest to a kubelet. A certificate whose membership has
-ended is set aside then: a kubelet goes on with it, and requests none, until it expires
-(docs/protocol/kubelet-certificates.md#kubeconfig).
+Discovery alone ends after ca.crt and the token's kubeconfig, and leaves the rest to a kubelet.
 """
 
 from __future__ import annotations
@@ -190,9 +186,11 @@ class _Join:
         user = self._bootstrap_user(trusted)
         async with ClusterClient(trusted.cluster, user, self.clock, others=trusted.others) as client:
             with self._remove_bootstrap_on_refusal():
+                # Before anything is written: a machine whose name another one has leaves no trace.
                 await self._check_name(client)
                 with self.steps.within(steps.BOOTSTRAP):
                     self.state.make_places()
+                # Before the request: with this file a kubelet continues a join that a crash has ended.
                 self._write_bootstrap(client.clusters[0])
                 pair, name = await self._certificate(client, trusted)
             clusters = client.clusters
@@ -215,6 +213,7 @@ class _Join:
             pair = self._valid_pair()
             if not clusters or pair is None or not isinstance(discovery, ByToken) or not discovery.is_pinned:
                 if pair is None:
+                    # Before the server is asked: no token is used where another user could replace the keys.
                     self.state.check_places()
                 summary.append("no certificate yet" if pair is None else "a certificate exists; its cluster is checked")
                 return None
@@ -447,7 +446,8 @@ class _Join:
             try:
                 await self._retry(client, lambda: client.get("nodes", self.plan.node_name), _ACCEPTED_TRANSIENT)
             except NotFoundError:
-                pass  # the node may read its own Node, which does not exist yet
+                # The node may read its own Node, which does not exist yet.
+                pass
             except (UnauthorizedError, ForbiddenError) as error:
                 raise PeerError(f"{problem}; the server does not accept it either: {steps.described(error)}") from None
         self.steps.say(
@@ -479,6 +479,8 @@ class _Join:
                     kept=True,
                 )
             summary.append(_written_message((*written, self.state.bootstrap)))
+            # A kubelet goes on with a rejected certificate, and requests none, until it expires
+            # (docs/protocol/kubelet-certificates.md#kubeconfig).
             if self._ended and (aside := self.state.client.set_aside()) is not None:
                 self.state.drop_pending_key()
                 self.steps.say(
@@ -491,9 +493,12 @@ class _Join:
     async def _write(self, clusters: tuple[Cluster, ...], trusted: TrustedCluster, pair: Pair) -> None:
         with self.steps.step(steps.FILES) as summary:
             record_choices(self.state, self.options)
-            self.state.record.write("nodeUID", "")  # a new membership has no Node yet
+            # A new membership has no Node yet. The Node of the old one would end it.
+            self.state.record.write("nodeUID", "")
+            # The certificate before the kubeconfig, which names its path.
             path = self.state.client.write_pair(pair, self.clock.now())
             written = await clusterfiles.write(self.state, pair, clusters, trusted, self.clock, from_scratch=True)
+            # Token and key go last: a crash before leaves both, and the next run continues with the same request.
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
             summary.append(_written_message((path, self.state.client.current, *written)))

@@ -5,7 +5,6 @@ Rules kept here:
 * 401 of a Mooring server means that the membership has ended before, unless the certificate has expired or its CA was retired.
   Such a machine may still be a member, and the key in its files may be what brings it back. Of a server that does not say what it
   is, 401 counts after a few seconds: one that restarts answers so for a moment.
-* The certificate and the files that name the servers go last, so that a run that was cut off can be repeated.
 * Files that this program or a kubelet wrote for the membership are removed, and no other. Directories stay, and so does the CA of a
   control plane on the same machine, whose own files are beside it.
 """
@@ -85,7 +84,7 @@ def of_k3s(agent: AgentFiles) -> Membership | None:
     files = tuple(_existing(_of_k3s(agent)))
     pair = agent.client.read_pair()
     name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX) if pair is not None else ""
-    # the address in the kubeconfig comes last: it may be that of a load balancer which has ended
+    # The address in the kubeconfig comes last: it may be that of a load balancer which has ended
     urls = dict.fromkeys((*agent.read_learned(), agent.read_api_server()))
     ca_pem = b"" if agent.record.read().system_roots else agent.read_server_ca()
     clusters = tuple(Cluster("local", url, ca_pem, is_k3s=True) for url in urls if url)
@@ -106,6 +105,8 @@ async def end(found: Membership, clock: Clock) -> bool:
             "administrator delete the Node, and remove the files with --files-only"
         )
     if isinstance(found.member, AgentFiles):
+        # Without that CA the roots of the machine would verify the server, and a foreign one could say that the
+        # membership has ended.
         found.member.check_server_ca()
     pair = found.member.client
     user = KubeconfigUser("default-auth", certificate_file=str(pair.current), key_file=str(pair.key))
@@ -168,6 +169,7 @@ def _of_kubeadm(state: NodeState) -> Iterator[Path]:
     yield from (state.bootstrap, state.pending_key, *state.serving.files(), state.record.path)
     if not any((state.ca.parent / name).exists() for name in _OF_CONTROL_PLANE):
         yield state.ca
+    # Last, so that a run that was cut off can be repeated: these name the servers, and prove the membership.
     yield from (state.kubeconfig, *state.client.files())
 
 
@@ -177,6 +179,7 @@ def _of_k3s(agent: AgentFiles) -> Iterator[Path]:
             yield from pair.files()
     yield from (agent.node_password, agent.node_id, agent.client_ca, agent.record.path, agent.load_balancer)
     yield from (agent.directory / name for name in KUBECONFIGS)
+    # Last, so that a run that was cut off can be repeated.
     yield from (agent.server_ca, *agent.client.files())
 
 

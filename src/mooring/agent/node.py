@@ -200,9 +200,11 @@ async def _register(client: ClusterClient, machine: Machine, first: bool, uid: s
     try:
         known = await client.get("nodes", machine.name)
     except NotFoundError:
+        # The deletion of a Node that this machine registered ends its membership, so it is not made again.
         check_registered(machine.name, uid, None)
         return await client.create("nodes", node_object(machine, now))
     check_registered(machine.name, uid, known)
+    # Before the first write: labels and status of a Node that a kubelet keeps are left as they are.
     check_keeper(known, await _lease(client, machine.name) if first else None, now)
     labels = known["metadata"].get("labels") or {}
     missing = {key: value for key, value in machine.labels.items() if labels.get(key) != value}

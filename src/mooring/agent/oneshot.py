@@ -2,8 +2,6 @@
 
 Rules kept here (docs/protocol/kubelet-certificates.md#one-request):
 * The key is that of an earlier run, or new, and is on disk before it is used. One key sends one request, however often it runs.
-* After Denied or Failed the key is removed, so that the next run sends a new request. After any other end it stays, and the next
-  run continues with the same request.
 * The certificate must be for this key, name and group, and valid now.
 """
 
@@ -85,6 +83,7 @@ class OneShotRequest:
                 key = self._new_key()
                 request = self._request(key)
                 obj, existed = await self._send(client, request, key)
+            # The creation time of an earlier request says nothing about the clocks now.
             if not existed:
                 self._report_skew(client, obj)
             summary.append(
@@ -114,6 +113,7 @@ class OneShotRequest:
 
     def _new_key(self) -> PrivateKey:
         key = generate_key()
+        # Before it is used: after a crash the next run continues with the same request.
         self._state.write_pending_key(key)
         return key
 
@@ -126,7 +126,8 @@ class OneShotRequest:
                 return await certificaterequest.send_request(client, request, key, self._clock.now())
             except ForbiddenError as error:
                 if any(cause.reason == NAME_NOT_ALLOWED for cause in error.details.causes):
-                    raise certificaterequest.RequestEndedError(steps.described(error)) from None  # no repetition helps
+                    # No repetition helps.
+                    raise certificaterequest.RequestEndedError(steps.described(error)) from None
                 raise
 
         return await retry(self._clock, send, on_failure=report, client=client)
@@ -144,6 +145,8 @@ class OneShotRequest:
                 client, obj, self._seconds, lambda message, new: self._steps.say(message, kept=new)
             )
         except certificaterequest.RequestEndedError:
+            # The request was denied or failed, so the next run sends a new one. After any other end the key stays,
+            # and the next run continues with the same request.
             self._state.drop_pending_key()
             raise
         except asyncio.CancelledError:

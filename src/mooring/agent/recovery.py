@@ -183,6 +183,7 @@ async def _recover(found: Joined, options: JoinOptions, clock: Clock, progress: 
         )
     if options.dry_run:
         return found
+    # Addresses and CAs first: both may have changed while the machine was off.
     found = await _refresh(found, clock, progress)
     issued, name = await recover(
         found,
@@ -197,6 +198,7 @@ async def _recover(found: Joined, options: JoinOptions, clock: Clock, progress: 
         record_choices(state, options)
         path = state.client.write_pair(issued, clock.now())
         state.client.prune()
+        # Last: a crash before the certificate is in place leaves the key, with which the next run continues.
         state.drop_pending_key()
         summary.append(f"wrote {path}")
     return replace(found, pair=issued, request_name=name)

@@ -96,7 +96,8 @@ class NodeState:
     def make_places(self) -> None:
         """Make the directories, and check them and kubelet.conf once more, before a secret is written. Raises ConfigError."""
         disk.make_places(self.root, *self._directories, files=self._files)
-        check_writable(self.kubeconfig)  # before a certificate is requested
+        # Before a certificate is requested that could not be put to use.
+        check_writable(self.kubeconfig)
 
     @property
     def _directories(self) -> tuple[Path, ...]:
@@ -182,8 +183,8 @@ class NodeState:
 
         An existing file keeps its users and contexts, unless `from_scratch` writes a new one that names the current certificate.
         An entry that is named by a further address and has it is replaced, whatever its CA. A further address whose `proxy-url`
-        cannot be used, that is there already in another spelling, or whose name another entry has, is left out: with it no program
-        could read the file. Raises ConfigError for other content with which that is so.
+        cannot be used, that is there already in another spelling, or whose name another entry has, is left out. Raises ConfigError
+        for other content with which no program could read the file.
         `balanced`: the load balancer is the one to use.
         """
         config = None if from_scratch else self._read_kubeconfig()
@@ -195,6 +196,8 @@ class NodeState:
             extensions = (*extensions, base.extension())
         by_address: dict[str, Cluster] = {}
         for one in clusters:
+            # With a proxy-url that cannot be used no program could read the file. The first address stays, and an
+            # error names it.
             if not (by_address and one.proxy_url and proxy_url_problem(one.proxy_url)):
                 by_address.setdefault(address_of(one.server), one)
         used, *listed = by_address.values()
@@ -207,12 +210,14 @@ class NodeState:
         rest = [one for one in config.clusters if one.name not in dropped and not _is_named_by(one, addresses)]
         taken = {first.name, *(one.name for one in rest)}
         named = (replace(one, name=address_of(one.server), extensions=()) for one in listed)
+        # Two entries of one name would make the file invalid.
         further = (one for one in named if one.name not in taken)
         try:
             text = format_kubeconfig(replace(config, clusters=(first, *further, *rest))).encode()
             with suppress(ConfigError):
                 if read_limited(self.kubeconfig) == text:
                     return False
+            # Before it is written: a file that cannot be read again would end the membership.
             validate_kubeconfig(parse_kubeconfig(text))
         except KubeconfigError as error:
             raise ConfigError(f"{self.kubeconfig} is not written, as it could not be read again: {error}") from None

@@ -189,8 +189,7 @@ def reason_of(error: MooringError) -> str:
 class Backoff:
     """Pauses between the attempts of a request, for a limited time.
 
-    `client` is the one that sends the request. A Mooring server reads its store before it answers 401, so that this answer is
-    final; its 403 is final after FORBIDDEN_SECONDS.
+    `client` is the one that sends the request. 401 of a Mooring server is final, and its 403 after FORBIDDEN_SECONDS.
     """
 
     def __init__(self, clock: Clock, seconds: float = API_CALL_SECONDS, client: ClusterClient | None = None) -> None:
@@ -229,6 +228,8 @@ class Backoff:
             return False
         if isinstance(error, ForbiddenError) and elapsed < FORBIDDEN_SECONDS:
             return False
+        # A Mooring server reads its store before it answers 401. Another server that restarts refuses valid
+        # credentials for a moment.
         if self._is_mooring is None:
             self._is_mooring = await is_mooring_server(self._client.clusters[0], self._clock)
         return self._is_mooring

@@ -334,9 +334,11 @@ class _Waiting:
     def _certificate_in(self, obj: Obj) -> bytes:
         if not obj:
             raise RequestEndedError(f"the request {self._name} was deleted; {self._advice.ended}")
+        # A request that was deleted and made again may be for another key.
         if self._uid and obj["metadata"].get("uid") != self._uid:
             raise RequestEndedError(f"the request {self._name} was replaced by another; {self._advice.ended}")
         conditions = {one.get("type"): one for one in (obj.get("status") or {}).get("conditions") or ()}
+        # Before the certificate, as in client-go: Denied and Failed are final also where there is one.
         for kind, what in (("Denied", "was denied"), ("Failed", "could not be signed")):
             if kind in conditions:
                 message = f"the request {self._name} {what}{_reason_suffix(conditions[kind])}"

@@ -143,9 +143,12 @@ class PairFiles:
     def write_pair(self, pair: Pair, now: datetime) -> Path:
         """Write the pair to a file named by the time, and make it the current one. Return its path."""
         path = self.directory / f"{self.prefix}-{now:%Y-%m-%d-%H-%M-%S}.pem"
+        # The file is durable before a link leads to it: the current link never leads to a part of a certificate.
         disk.write(path, pair.certificate_pem + pair.key_pem.reveal())
+        # A crash may have left a link, and none is made in its place.
         disk.remove(self.updated)
         disk.link(self.updated, path)
+        # A rename, so that a kubelet finds a certificate under the name at any moment.
         self._replace_link(path)
         return path
 

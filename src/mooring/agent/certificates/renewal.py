@@ -1,16 +1,13 @@
 """Renewal of one certificate of a node, for as long as the agent runs (docs/protocol/kubelet-certificates.md#rotation).
 
 Rules kept here:
-* Every request has a new ECDSA P-256 key, which is on disk only together with its certificate. A crash before loses the key, and
-  the next run sends another request.
+* Every request has a new ECDSA P-256 key, which is on disk only together with its certificate.
 * A certificate is renewed after 70 % to 90 % of its lifetime, so that machines which joined in one minute come back over a fifth of
   it, and at once when it is missing, expired, or no longer satisfies the template. A template that changes during the wait for a
   certificate ends that wait.
-* The lifetime counts from the issue. Signers set the begin into the past: Kubernetes' and Mooring's by five minutes, k3s's to the
-  begin of its CA. Counted from there, a short certificate is due before it arrives.
+* The lifetime counts from the issue.
 * A new certificate that is due within DUE_AT_ONCE all the same is replaced after a pause, which grows as after failed attempts.
-* A rollover of the CA asks for an earlier renewal. It comes at a random moment within EARLY_SECONDS, so that not all machines come
-  at once.
+* A rollover of the CA asks for an earlier renewal, at a random moment within EARLY_SECONDS.
 * A failed attempt is repeated after 2 s, doubled up to 16 s, then every 32 s.
 * The clock and the files are read every minute: a machine that slept finds its renewal due, and a certificate that another program
   has placed, such as `mooring join`, is used.
@@ -75,6 +72,8 @@ def renewal_time(leaf: Certificate, draw: float, obtained: datetime | None = Non
     begin, end = leaf.not_valid_before_utc, leaf.not_valid_after_utc
     if obtained is None:
         obtained = begin + BACKDATE if begin + BACKDATE < end else begin
+    # Signers set the begin into the past: Kubernetes' and Mooring's by five minutes, k3s's to the begin of its CA.
+    # Counted from there, a short certificate is due before it arrives.
     return obtained + (end - obtained) * (FIRST_SHARE + draw * SPREAD)
 
 
@@ -186,6 +185,7 @@ class Renewal(ABC):
         if timing.early is not None:
             return
         lifetime = pair.leaf.not_valid_after_utc - pair.leaf.not_valid_before_utc
+        # At random, so that the machines of a cluster do not all send a request at the same moment.
         seconds = self._draw() * min(EARLY_SECONDS, lifetime.total_seconds() * EARLY_SHARE)
         log.info("the CA of the cluster is being replaced: the %s certificate is renewed in %d s", self._name, seconds)
         timing.early = self._clock.now() + timedelta(seconds=seconds)
@@ -200,6 +200,8 @@ class Renewal(ABC):
             if self._seconds_left(seen) >= DUE_AT_ONCE:
                 pauses = retry_pauses(self._draw)
             else:
+                # The signer gives certificates that are due when they arrive. Without a pause each would be followed
+                # by another request.
                 await self._sleep(next(pauses))
 
     async def _wait_until_due(self, seen: Version | None) -> None:
@@ -256,7 +258,8 @@ class Renewal(ABC):
                 self._problem.note(reason_of(error), f"{problem}: {described(error)}")
                 await self._sleep(next(pauses))
                 if self._files.version() != before:
-                    return before  # another program has placed a certificate meanwhile
+                    # Another program has placed a certificate meanwhile. The next look finds that the version has changed.
+                    return before
                 continue
             path = self.place(pair)
             self._problem.note("")
@@ -331,6 +334,7 @@ class RequestedRenewal(Renewal):
         template = self._template
         if template is None:
             raise WantChangedError
+        # Without an `await` since the template was read: each later change ends the wait below.
         self._template_changed.clear()
         requesting = asyncio.ensure_future(self._request(template))
         changed = asyncio.ensure_future(self._template_changed.wait())
@@ -346,6 +350,7 @@ class RequestedRenewal(Renewal):
             await asyncio.gather(requesting, changed, return_exceptions=True)
 
     async def _request(self, template: CertificateTemplate) -> Pair:
+        # In memory alone: a crash loses the key, and the next run sends another request.
         key = generate_key()
         request = certificaterequest.renewal_request(key, template, self._expiration_seconds())
         obj = await self._client.create(certificaterequest.PLURAL, request.obj())
@@ -356,6 +361,7 @@ class RequestedRenewal(Renewal):
             self._client, obj, WAIT_SECONDS, self._report, certificaterequest.RENEWAL
         )
         pair = certificaterequest.issued_pair(issued, key, request, self._clock.now(), skew)
+        # Before it is placed: a certificate that the server does not accept must not replace one that it does.
         await self._check(pair)
         return pair
 

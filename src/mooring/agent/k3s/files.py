@@ -67,8 +67,7 @@ class KeyPairFiles:
         <name>.key.next      the key of a request that is under way
         <name>.crt.next      its certificate, while both take their places
 
-    A key is on disk before it is used, and the pair in use stays until the next one is whole. A crash between the two renames is
-    finished by the next read: the certificate in place belongs to the key that waits.
+    A key is on disk before it is used, and the pair in use stays until the next one is whole.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -114,9 +113,11 @@ class KeyPairFiles:
         """Finish or undo a replacement that a crash interrupted."""
         if self.next_certificate.exists():
             if _pair(self.next_certificate, self.next_key) is not None:
+                # The certificate takes its place first. After a crash the key that waits is known by it.
                 disk.rename(self.next_certificate, self.current)
             else:
                 disk.remove(self.next_certificate)
+        # A crash between the two renames ends here: the certificate in place belongs to the key that waits.
         if self.next_key.exists() and _pair(self.current, self.next_key) is not None:
             disk.rename(self.next_key, self.key)
 
@@ -209,7 +210,8 @@ class AgentFiles:
             disk.make_places(
                 self.root, *places, files=(self.client_ca, self.server_ca, self.node_password, self.node_id)
             )
-            check_writable(self.kubeconfig)  # before certificates are requested
+            # Before certificates are requested that could not be put to use.
+            check_writable(self.kubeconfig)
 
     def exposures(self) -> list[str]:
         """Return how other users can read or change the keys of this member, each with the command that corrects it."""
@@ -294,6 +296,7 @@ class AgentFiles:
         if self.node_password.exists():
             return Secret(_word(self.node_password))
         password = secrets.token_hex(PASSWORD_BYTES)
+        # On disk before a server learns it: under the same name a server accepts this password alone.
         disk.write(self.node_password, f"{password}\n".encode())
         return Secret(password)
 

@@ -194,6 +194,7 @@ async def obtain(
     pair = Pair(read_certificate(step, body, wanted, identity.name, key, clock.now()), key)
     if not wanted.serves:
         try:
+            # Before it is placed: a certificate that no server accepts would end the membership.
             clusterfiles.verify(pair, files.read_ca(), clock.now())
         except PkiError as error:
             raise UnusableResponseError(
@@ -280,6 +281,8 @@ class _Join:
                 polling=polling,
             )
             configuration = await self._converse(supervisor.fetch_configuration())
+            # Only after the server has accepted the token: without it the old certificates are all that the machine
+            # has.
             if is_member and supervisor.certificate is None:
                 self._forget_membership()
             summary.append(
@@ -291,9 +294,11 @@ class _Join:
             self.files.record.write("systemRoots", not trusted.ca_pem)
             summary.append(_written(self.files.write_cas(client_ca, server_ca)))
         if supervisor.certificate is None:
-            self.files.record.write("nodeUID", "")  # a membership by token has no Node yet
+            # A membership by token has no Node yet.
+            self.files.record.write("nodeUID", "")
             if self.files.client.read_pair() is not None:
-                self._forget_others()  # bound to the expired certificate, which stays until there is another
+                # Bound to the expired certificate, which stays until there is another.
+                self._forget_others()
         identity = self._identity(name, supervisor.urls[0])
         member = SupervisedMember(
             name, (), self.files, self._options(), identity, (), not trusted.ca_pem, configuration.api_port
@@ -306,6 +311,7 @@ class _Join:
             is_balanced = by_server_ca and self._local_url and await self._proves(server_ca, self._local_url)
             server = self._local_url if is_balanced else member.server
             summary.append(_written(self.files.write_kubeconfigs(server, by_server_ca=by_server_ca)))
+            # After the certificates are on disk: a crash before leaves the token, with which the next run continues.
             emptied, problems = self.plan.token.forget()
             if emptied:
                 summary.append(f"removed the token from {', '.join(map(str, emptied))}")
@@ -363,12 +369,10 @@ class _Join:
         return pair
 
     async def _trusted(self, token: K3sToken | None) -> TrustedCa:
-        """Return the CAs that this machine keeps, unless the token names another one; else establish trust.
-
-        A machine that has joined trusts nothing on first use: without the CA that it kept, the token must name one.
-        """
+        """Return the CAs that this machine keeps, unless the token names another one; else establish trust."""
         kept, ca_hash = self.files.read_server_ca(), token.ca_hash if token is not None else ""
         uses_system_roots = self.files.record.read().system_roots
+        # A machine that has joined trusts nothing on first use: without the CA that it kept, the token must name one.
         if not ca_hash and self.files.has_joined():
             if uses_system_roots:
                 return TrustedCa(self.plan.settings.server[0], b"")
@@ -401,8 +405,9 @@ class _Join:
         return False
 
     def _forget_membership(self) -> None:
-        """Remove the certificates of a membership that has ended. That of the node is last, so that a crash is continued."""
+        """Remove the certificates of a membership that has ended."""
         self._forget_others()
+        # Last, so that the run after a crash finds a membership that has ended, and removes the rest.
         self.files.client.remove()
 
     def _forget_others(self) -> None:
@@ -453,9 +458,8 @@ class _Join:
                 pair = await obtain(supervisor, self.files, wanted, identity, self.clock, self._notify)
                 place.replace(pair)
                 if wanted is KUBELET:
-                    supervisor.certificate = certificate_user(
-                        pair
-                    )  # the next ones are bound to this machine, and need it
+                    # The next certificates are bound to this machine, and need it.
+                    supervisor.certificate = certificate_user(pair)
                 summary.append(f"{place.current}, valid until {rfc3339(pair.leaf.not_valid_after_utc)}")
 
     async def _apiservers(self, member: SupervisedMember) -> tuple[str, ...]:
@@ -478,7 +482,8 @@ class _Join:
         except CaNotProvenError as error:
             self.steps.say(f"warning: {error}. The kubeconfigs name the server itself, {by}", kept=True)
             return False
-        except DiscoveryError:  # the join does not need the answer
+        except DiscoveryError:
+            # The join does not need the answer.
             return True
         return True
 

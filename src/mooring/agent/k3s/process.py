@@ -238,6 +238,7 @@ class SupervisorRenewal(Renewal):
                 await check_membership(current, member.node_name, uid, member.clusters, self._clock)
             raise
         if self._wanted is KUBELET:
+            # Before it is placed: a certificate that the server does not accept must not replace one that it does.
             await check_issued(pair, member.node_name, member.clusters, self._clock)
         return pair
 
@@ -315,6 +316,7 @@ class _Membership:
         if self._balancer is not None:
             self._balancer.update(found)
         port = self._member.api_port
+        # Where the API server has a port of its own, its addresses are not those of supervisors.
         learned = () if port else tuple(url_of(address) for address in found)
         urls = tuple(dict.fromkeys((supervisor.urls[0], *learned, *self._servers)))
         if urls != self._member.urls:
@@ -344,7 +346,8 @@ class _Membership:
             return False
         if not clusterfiles.signed_by(pair, client_ca, self._clock.now()):
             return True
-        with suppress(MooringError):  # k3s has no cluster-info that this machine may read
+        # k3s has no cluster-info that this machine may read.
+        with suppress(MooringError):
             found = await drive_fetching(refresh_cluster(self._member.clusters[:1], None), self._clock)
             return clusterfiles.is_superseded(pair, found.published)
         return False

@@ -4,11 +4,8 @@ Rules kept here (docs/protocol/k3s.md#load-balancer-of-an-agent):
 * TLS passes through unread: clients verify the server, and the proxy holds no key. `mooring.trust.serverlist` decides which
   server is tried, and which connections are closed.
 * Health is checked every second. A server that sent something since the last check is healthy. Another one that has connections,
-  or that failed, must accept a TCP connection. Nothing is checked while there is only one server: there is no other to go to.
-* A connection that the client gives up after SILENT_SECONDS without one byte from the server counts as a failure of that server,
-  because the kernel accepts connections for a process that hangs.
+  or that failed, must accept a TCP connection.
 * No connection is continued to this load balancer itself, whatever name leads to it.
-* Above MAX_CONNECTIONS the connection that was idle longest is closed, so that no program of this machine keeps the others out.
 * Servers are connected directly. k3s's way a proxy of the environment is used where it is allowed.
 * With a file, the learned list is saved atomically after each change. A list that is damaged, or of another `--server`, is
   replaced.
@@ -131,6 +128,7 @@ class LoadBalancer:
             raise ConfigError(self._listen_problem(error)) from error
         self._listener = listener
         self._port = listener.sockets[0].getsockname()[1]
+        # The port is known only now, where a free one was asked for.
         if self.address in self._servers.seeds:
             await self.stop()
             raise ConfigError(
@@ -212,6 +210,7 @@ class LoadBalancer:
             if connection.is_half_closed and now - connection.idle_since(now) >= HALF_CLOSED_SECONDS:
                 connection.abort()
         known = self._servers.known
+        # With one server there is no other to go to.
         if len(known) < 2:
             return
         for address in known:
@@ -251,6 +250,7 @@ class LoadBalancer:
     def _accepted(self, connection: Connection) -> None:
         now = self._clock.monotonic()
         if len(self._connections) >= MAX_CONNECTIONS:
+            # The connection that was idle longest is closed, so that no program of this machine keeps the others out.
             self._report_full(now)
             min(self._connections, key=lambda one: one.idle_since(now)).abort()
         connection.begin(now)
@@ -267,6 +267,7 @@ class LoadBalancer:
             log.warning("load balancer: there are %d connections; the one idle longest is closed", MAX_CONNECTIONS)
 
     def _unanswered(self, connection: Connection) -> None:
+        # The kernel accepts connections for a process that hangs. A client that gave up without one byte shows it.
         if self._clock.monotonic() - connection.opened >= SILENT_SECONDS:
             self._set(self._servers.dropped(connection.server))
             connection.abort()

@@ -41,6 +41,7 @@ class _Reply(asyncio.Protocol):
         self._received += data
         if self.head.done() or (b"\r\n\r\n" not in self._received and len(self._received) <= MAX_HEAD):
             return
+        # Octets behind the reply are for the other protocol, and stay in the kernel.
         self._transport.pause_reading()
         self.head.set_result(bytes(self._received))
 
@@ -85,6 +86,7 @@ async def connect(proxy: Proxy, address: str, protocol: asyncio.BaseProtocol) ->
     transport.set_protocol(protocol)
     protocol.connection_made(transport)
     if not transport.is_closing():
+        # Only now: octets that come before the protocol was set would be lost.
         transport.resume_reading()
 
 
@@ -198,6 +200,7 @@ class Connection:
     def joined(self, side: Side) -> None:
         """Take `side`, which is connected. The first one is the client's."""
         if self.dialogue is Dialogue.ENDED:
+            # The client has gone while the server was dialled.
             side.transport.abort()
             return
         self._sides.append(side)
@@ -284,7 +287,8 @@ class Side(asyncio.BufferedProtocol):
         self.is_finished = True
         self._connection.finished(self)
         if self.peer is None or self.peer.is_finished:
-            return False  # the transport is closed: nothing is left to come
+            # The transport is closed: nothing is left to come.
+            return False
         if not self.peer.transport.is_closing():
             self.peer.transport.write_eof()
         return True
