@@ -49,7 +49,8 @@ def blocks(data: bytes, limit: int = MAX_PEM_BYTES, label: str = "") -> Iterator
     """
     if len(data) > limit:
         raise PemError(f"the PEM text is longer than {limit} bytes")
-    data = data.removeprefix(codecs.BOM_UTF8)  # an invisible character would hide the first block
+    # An invisible character would hide the first block.
+    data = data.removeprefix(codecs.BOM_UTF8)
     position, line = 0, 1
     while begin := _BEGIN.search(data, position):
         end = next((one for one in _END.finditer(data, begin.end()) if one[1] == begin[1]), None)

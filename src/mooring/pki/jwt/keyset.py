@@ -73,6 +73,7 @@ class KeySet:
         candidates = [key for key in self.keys if key.kid == kid] if kid else list(self.keys)
         if not candidates:
             raise TokenRefusedError("unknown-key", "the token names a key that is not known here")
+        # The key decides which algorithms it verifies, and not the token (RFC 8725 3.1).
         candidates = [key for key in candidates if algorithm in key.algorithms]
         if not candidates:
             raise TokenRefusedError("unsupported-algorithm", f"no key of the issuer is for {algorithm}")
@@ -166,7 +167,8 @@ def _verification_key(jwk: Any) -> VerificationKey | None:
         else:
             return None
     except (JoseError, KeyRefusedError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # a JWK that no library can read is ignored like one of an unknown type
+        # A JWK that no library can read is ignored like one of an unknown type.
+        return None
     algorithms = possible if declared in (None, "") else tuple(name for name in possible if name == declared)
     return VerificationKey(kid or None, algorithms, key) if algorithms else None
 
@@ -182,6 +184,7 @@ def _rsa_key(modulus: str, exponent: str) -> RSAKey:
     if e.bit_length() > MAX_EXPONENT_BITS:
         raise KeyRefusedError(f"an exponent of more than {MAX_EXPONENT_BITS} bits")
     key = rsa.RSAPublicNumbers(e, n).public_key()
+    # The size before the key is kept: verifying with a long modulus is slow.
     accepted_public_key(key)
     return RSAKey.import_key(key)
 

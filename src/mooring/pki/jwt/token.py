@@ -20,7 +20,7 @@ from mooring.pki.keys import PrivateKey, PublicKey
 # Compact JWTs read without verification: header, claims, claimed issuer, and the rules for the header (RFC 7515, RFC 7519).
 #
 # Rules kept here:
-# * The size of a token is capped before anything is decoded. An unsecured JWT (algorithm `none`, no signature) is refused here.
+# * An unsecured JWT (algorithm `none`, no signature) is refused here.
 # * Nothing that `decode_unverified` or `claimed_issuer` returns is proved: it selects the issuer that verifies the token.
 # * `claimed_issuer` also reads malformed tokens, so that a token that names an issuer known here is always judged by that issuer.
 # * Absent and null members of a header are one, and so are an empty `kid` and an empty list `crit`, as in go-jose.
@@ -40,6 +40,7 @@ def decode_unverified(
     token: str, max_header: int = MAX_HEADER_BYTES, max_token: int = MAX_TOKEN_BYTES
 ) -> tuple[dict[str, Any], Claims]:
     """Return header and claims of a token, UNVERIFIED. Raises TokenRefusedError: malformed, too-large, unsupported-algorithm."""
+    # Before anything is decoded: the sender is not known yet.
     if len(token) > max_token:
         raise TokenRefusedError("too-large", f"the token is longer than {max_token} bytes")
     segments = token.split(".")
@@ -50,7 +51,8 @@ def decode_unverified(
         raise TokenRefusedError("too-large", f"the token's header is longer than {max_header} bytes")
     header, claims = _decode_object(segments[0], "header"), _decode_object(segments[1], "payload")
     if is_unsigned:
-        is_named = header.get("alg") == "none"  # an unsecured JWT (RFC 7519 6), and not one that was cut off
+        # An unsecured JWT (RFC 7519 6), and not a token that was cut off.
+        is_named = header.get("alg") == "none"
         raise TokenRefusedError("unsupported-algorithm" if is_named else "malformed", "the token has no signature")
     return header, claims
 
@@ -84,8 +86,9 @@ def _decode_object(segment: str, part: str) -> dict[str, Any]:
 def check_header(header: Mapping[str, Any], algorithms: Collection[str]) -> None:
     """Raise TokenRefusedError unless the header names one of `algorithms`, a text as key id, and no critical extension.
 
-    `algorithms` never contains `none` or an HMAC, so both are refused before a key is looked up.
+    `algorithms` never contains `none` or an HMAC.
     """
+    # First: `none` and an HMAC are refused before a key is looked up (RFC 8725 3.1).
     if header.get("alg") not in algorithms:
         raise TokenRefusedError("unsupported-algorithm", f"wants one of {', '.join(algorithms)}")
     if not isinstance(header.get("kid"), str | None):
@@ -150,7 +153,6 @@ def check_texts(claims: Claims, *names: str) -> None:
 #
 # Rules kept here (docs/protocol/service-account-tokens.md#bound-tokens):
 # * A signed header has exactly `alg` and `kid`.
-# * Shape, algorithm and issuer are checked before any cryptography, then the signature, then the times.
 # * The public half of the signing key is always among the keys that verify, and comes first. Signing key and verification keys
 #   are replaced together.
 
@@ -187,7 +189,8 @@ class TokenKeys:
         self.replace(signer, others)
 
     def replace(self, signer: TokenSigner, others: Iterable[PublicKey]) -> None:
-        """Sign and verify with these keys from now on. After KeyRefusedError nothing has changed."""
+        """Sign and verify with these keys from now on. Raises KeyRefusedError."""
+        # All keys are read before one is replaced: after an error nothing has changed.
         by_id = {key_id(key): key for key in (signer.public_key, *others)}
         verifying = key_set_of(by_id.values())
         self.signer = signer
@@ -209,6 +212,8 @@ def verify_token(
     Audience and bound objects are for the caller to check. `require_expiry=False` is for the tokens of Secrets, which have none.
     Raises TokenRefusedError.
     """
+    # Shape, algorithm and issuer before any cryptography: a token of another issuer costs no signature check. The
+    # times come last: before the signature they prove nothing.
     header, claims = decode_unverified(token)
     check_header(header, ALGORITHMS)
     issuer = claims.get("iss")

@@ -1,6 +1,6 @@
 """Checks of issued certificates against their template or request.
 
-Rules condition here (SPIRE has a `credvalidator` beside its `credtemplate` for the same reason):
+Rules kept here (SPIRE has a `credvalidator` beside its `credtemplate` for the same reason):
 * The checks read the encoded certificate and share no code with the encoding.
 * Everything that grants rights is compared: issuer, signature, key, subject, alternative names, usages, CA bit, lifetime. An
   extension that was not requested is refused.
@@ -156,8 +156,9 @@ def serial_number(entropy: Callable[[int], bytes]) -> int:
 def request_serial_number(uid: str) -> int:
     """Return the serial number of the certificate for a request with this uid, which an API server chose at random (122 bits).
 
-    It is known before the signature, so that records of the certificate can be written first, and signing again repeats it.
+    It is known before the signature.
     """
+    # Records of the certificate can be written first, and a signature that is made again after a crash repeats the number.
     return int.from_bytes(hashlib.sha256(f"serial number for request {uid}".encode()).digest()[:SERIAL_BYTES], "big")
 
 
@@ -265,7 +266,7 @@ def _builder(
     if purposes := profiles.extended_key_usage(template.usages):
         builder = builder.add_extension(purposes, critical=False)
     if alternatives:
-        # RFC 5280 4.2.1.6: critical when the subject is empty
+        # RFC 5280 4.2.1.6: critical when the subject is empty.
         builder = builder.add_extension(alternatives.extension(), critical=not template.subject.rdns)
     if template.is_ca:
         identifier = x509.SubjectKeyIdentifier.from_public_key(template.public_key)

@@ -72,6 +72,7 @@ class ClientIssuers(Observed[[]]):
     def _is_given_up(self, ca: Certificate) -> bool:
         if any(_key(ca) == _key(one) for one in self._own.compromised):
             return True
+        # A CA that was given up and is on no list is known by its signature alone.
         return any(one.is_issued_by(ca) for one in self._own.forgotten)
 
     @property

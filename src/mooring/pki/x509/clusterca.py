@@ -4,9 +4,7 @@ Rules kept here:
 * The name of a new CA ends in the time at which it was made (`kubernetes@1767225600`, as k3s names CAs), because OpenSSL finds the
   issuer of a certificate by name.
 * Between both CAs stand certificates of two kinds. That of the new CA, signed by the old one, leads machines that come back later
-  to the server. That of the old CA, signed by the new one, would make anyone who has the old key a CA under the new one: it lives a
-  week, for the names of one server, and is made again while clients may need it (`bridge`).
-* Both are for servers alone (`server auth`), so that neither leads to a client certificate.
+  to the server. That of the old CA, signed by the new one, is made again while clients may need it (`bridge`).
 * A cross-signed certificate has the name, the key and the key identifier of one CA and the signature of the other. It ends with the
   earlier of both. A client that trusts only the other CA verifies a chain that contains it.
 """
@@ -56,6 +54,7 @@ def cross_sign(
         subject_key_identifier=subject.extensions.subject_key_identifier or b"",
         permitted=permitted,
     )
+    # For servers alone, so that no path by it leads to a client certificate.
     template = replace(template, usages=(*template.usages, profiles.SERVER_AUTH))
     return issuer.sign(template.ending_by(subject.not_valid_after_utc), now, serial_number(entropy))
 
@@ -64,6 +63,7 @@ def bridge(
     subject: Certificate, issuer: Authority, permitted: AlternativeNames, now: datetime, entropy: Entropy
 ) -> Certificate:
     """Return the CA `subject`, certified by `issuer` for BRIDGE_LIFE and servers of the permitted names. Raises IssueError."""
+    # It makes anyone who has the old key a CA under the new one: so for a week, and for the names of one server.
     return cross_sign(subject, issuer, now, entropy, lifetime=BRIDGE_LIFE, permitted=permitted)
 
 
@@ -112,10 +112,6 @@ def find_cross_signed(
 #   the CA that issues to other CAs, so that a client which trusts only another one verifies the server.
 # * The keys of CAs that were retired, given up or stolen make every path unusable on which they stand. A signer may keep one that
 #   was merely retired, on purpose. One that was given up or stolen comes back with no bundle.
-# * A rollover of an earlier version made a certificate by which the new CA makes the old key a CA for clients, for ten years, and
-#   sent it to every client. Where it is on disk it is dropped, and the key counts as given up unless it is remembered as retired.
-# * That version kept nothing of a compromised CA but the other cross-signed certificate, which has its signature. While the CA in
-#   it is trusted, the key that made the signature counts as given up, too, unless a list names it.
 # * Retired CAs verify nothing but the way back of a machine that was off during the rollover, the newest of them.
 
 Certificates = tuple[Certificate, ...]
@@ -168,10 +164,14 @@ class CaState:
                 authority = Authority(certificate, key)
             except IssueError as error:
                 problem = problem or error
+                # The CA of this key, which may not sign: the reason is better than that the key belongs to none.
                 if _public_key(certificate) == public:
                     raise
                 continue
             trusted = tuple(dict.fromkeys(bundle))
+            # A rollover of an earlier version made a certificate by which the new CA makes the old key a CA for
+            # clients, for ten years, and sent it to every client. Where it is on disk it is dropped, and the key
+            # counts as given up unless it is remembered as retired.
             vouched = tuple(one for one in cross_signed if _makes_a_former_key_a_ca(one, trusted))
             cross_signed = tuple(one for one in cross_signed if one not in vouched)
             known = [_public_key(one) for one in (*distrusted, *retired)]
@@ -179,6 +179,9 @@ class CaState:
             stolen = tuple(one for one in dict.fromkeys((*distrusted, *former)) if _public_key(one) != public)
             keys = [_public_key(one) for one in (*trusted, *stolen)]
             kept = tuple(one for one in dict.fromkeys(retired) if _public_key(one) not in keys)
+            # That version kept nothing of a compromised CA but the other cross-signed certificate, which has its
+            # signature. While the CA in it is trusted, the key that made the signature counts as given up, too,
+            # unless a list names it.
             listed, present = (*trusted, *retired, *stolen), [_public_key(one) for one in trusted]
             full = (one for one in cross_signed if not _is_limited(one) and _public_key(one) in present)
             forgotten = tuple(one for one in full if not _has_issuer(one, listed))

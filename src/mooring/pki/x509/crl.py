@@ -2,9 +2,7 @@
 
 Rules kept here:
 * A CRL is complete: it covers every certificate of its CA. A delta CRL, one with an IssuingDistributionPoint (it covers a part), an
-  indirect one, and one with a critical extension that is not understood are refused, because a certificate that is not on it may be
-  revoked.
-* A CRL without nextUpdate is refused: it would never be known to be old (RFC 5280 5.1.2.5).
+  indirect one, one without nextUpdate, and one with a critical extension that is not understood are refused.
 * The signature is verified with the key of a CA whose subject is the issuer of the CRL and which may sign CRLs: a CA by
   basicConstraints, or a root of version 1 or 2, and cRLSign where the key usage is limited.
 * A text is used whole or not at all. Of several CRLs of one CA the newest counts, and none older than the one in force.
@@ -81,6 +79,7 @@ def newest_crls(crls: Iterable[Crl], in_force: Mapping[str, Crl]) -> dict[str, C
         if before is None or before.this_update < crl.this_update:
             found[crl.issuer_key] = crl
     for key, crl in found.items():
+        # An old list that someone puts back would accept certificates again that were revoked since.
         if key in in_force and crl.this_update < in_force[key].this_update:
             raise CrlError(f"{described(crl)} is older than the one in force")
     return found
@@ -126,9 +125,12 @@ def _verified(encoding: bytes, cas: Mapping[bytes, Sequence[Certificate]]) -> Cr
     try:
         signed = _Signed.of(encoding)
         issuer = names.printable(signed.issuer)
+        # Before the entries: a certificate that is not on a partial CRL may be revoked all the same.
         _check_extensions(signed.extensions, issuer)
+        # It would never be known to be old (RFC 5280 5.1.2.5).
         if signed.next_update is None:
             raise CrlError(f"the CRL of {issuer} has no nextUpdate")
+        # The signature before the entries, of which there may be many.
         key = _signer(signed, issuer, cas.get(signed.issuer.der, ()))
         serial_numbers = frozenset(_serial_numbers(signed.entries, issuer))
         return Crl(issuer, key, signed.this_update, signed.next_update, serial_numbers)
@@ -215,6 +217,7 @@ class _Signed:
         version = fields.optional(der.INTEGER)
         if version is not None and der.integer(version) != _VERSION_2:
             raise DerError("it is of another version than 1 and 2")
+        # RFC 5280 5.1.1.2: the algorithm outside of the signed part must be the signed one.
         if fields.next(der.SEQUENCE).encoding != algorithm.encoding:
             raise DerError("the signature algorithm stands there twice, and differently")
         issuer = DistinguishedName.read(fields.next(der.SEQUENCE))
@@ -238,7 +241,8 @@ class _Signed:
 
 def _may_sign_crls(ca: Certificate) -> bool:
     if ca.version < 3:
-        return True  # a root of the bundle; versions 1 and 2 have no extensions
+        # A root of the bundle. Versions 1 and 2 have no extensions.
+        return True
     constraints = ca.extensions.basic_constraints
     return constraints is not None and constraints.ca and profiles.may_sign_crls(ca.extensions.key_usage)
 
@@ -288,7 +292,7 @@ def revocation_list(authority: Authority, revoked: Sequence[x509.RevokedCertific
     CRLNumber is the time in microseconds, which grows from list to list although several servers issue them.
     """
     _require_crl_signing(authority.certificate)
-    # the constructor takes all entries at once; the method for one entry copies those before it
+    # The constructor takes all entries at once. The method for one entry copies those before it.
     builder = x509.CertificateRevocationListBuilder(revoked_certificates=list(revoked))
     whole_second = now.replace(microsecond=0)
     number = int(now.timestamp() * 1_000_000)

@@ -149,6 +149,8 @@ def judge_node(
         dns = (evidence.node, *dns)
     ips = tuple(dict.fromkeys(address for address in requested.ips if address not in local.ips))
     return (
+        # What nothing can allow comes first, and what only an administrator can grant comes second: a verdict that a
+        # person may overrule must not hide either.
         next(_formal((*dns, *ips)), None)
         or next(_reserved((*dns, *ips), evidence), None)
         or next(_claimed((*dns, *ips), evidence), None)

@@ -156,10 +156,12 @@ def _verified(encoding: bytes) -> CertificateRequest:
     signed, algorithm = whole.next(der.SEQUENCE), signature_algorithm(whole.next(der.SEQUENCE))
     signature = signature_of(whole.next(der.BIT_STRING))
     fields = signed.fields()
-    der.integer(fields.next(der.INTEGER))  # the version, which Go does not check either
+    # The version, which Go does not check either.
+    der.integer(fields.next(der.INTEGER))
     subject = DistinguishedName.read(fields.next(der.SEQUENCE))
     key = _key(fields.next(der.SEQUENCE).encoding)
     asked, challenge = _attributes(fields.next(der.CONSTRUCTED))
+    # Proof of possession (RFC 2986): without it a request could name the key of another machine.
     if not is_signed(signed.encoding, signature, algorithm, key):
         raise RequestSignatureError("the certificate request's signature does not verify with the key it carries")
     return CertificateRequest(subject, key, names.alternative_names(asked), challenge)
@@ -175,13 +177,11 @@ def _key(encoding: bytes) -> PublicKey:
 
 
 def _attributes(tagged: der.Element) -> tuple[Extensions, str]:
-    """Return the requested extensions and the challengePassword. Attributes of another form are ignored, as by Go.
-
-    An approver in Go does not see the names in such an attribute, so that they may get into no certificate.
-    """
+    """Return the requested extensions and the challengePassword. Attributes of another form are ignored, as by Go."""
     extensions, challenge = NO_EXTENSIONS, ""
     for attribute in tagged.fields():
         if attribute.tag != der.SEQUENCE:
+            # An approver in Go does not see the names in such an attribute, so that they may get into no certificate.
             continue
         try:
             fields = attribute.fields()
@@ -195,6 +195,7 @@ def _attributes(tagged: der.Element) -> tuple[Extensions, str]:
         if not every:
             continue
         if oid == _EXTENSION_REQUEST:
+            # Of two lists an approver could read one, and the signer the other.
             if extensions is not NO_EXTENSIONS:
                 raise DerError("it asks for extensions twice")
             extensions = Extensions.read(values, (ExtensionOID.SUBJECT_ALTERNATIVE_NAME,))

@@ -40,7 +40,8 @@ _Policies = frozenset[bytes]
 
 def has_valid_policies(path: Sequence[Certificate]) -> bool:
     """Return whether the policies of a path, leaf first and trust anchor last, are valid."""
-    certificates = tuple(reversed(path[:-1]))  # the policies of the anchor do not count
+    # The policies of the anchor do not count (RFC 5280 6.1.1 d).
+    certificates = tuple(reversed(path[:-1]))
     never = len(certificates) + 1
     explicit = mapping = inhibit_any = never
     valid: _Policies = frozenset({ANY_POLICY})
@@ -98,16 +99,11 @@ def _smaller(number: int, limit: int | None) -> int:
 #   critical extension, it is valid now and, where it limits its purposes, they include clientAuth; (3) a path to a CA of the
 #   bundle is searched through the presented intermediates; (4) each issuer of the path must be a CA that may sign certificates at
 #   that depth, valid now, for clients, and the policies of the path must be valid; (5) the identity is read from the leaf.
-# * Of several CAs with one name that is tried first whose key has the identifier that the certificate names, as in Go. The budget
-#   of signature checks limits what a presenter's certificates cost. The first check of each CA of the bundle is free.
-# * A certificate without ExtendedKeyUsage is valid for any purpose (RFC 5280 4.2.1.12): `openssl x509 -req` makes such
-#   certificates.
-# * No two certificates of a path have the same subject, key and alternative names, as in Go: a renewed CA does not vouch for
-#   itself.
+# * Of several CAs with one name that is tried first whose key has the identifier that the certificate names, as in Go.
+# * No two certificates of a path have the same subject, key and alternative names, as in Go.
 # * A certificate of the bundle itself is trusted as a leaf too, as in Go. Roots of versions 1 and 2, which have no extensions,
 #   are CAs because they are in the bundle.
-# * Name constraints on a CA are honoured by refusing paths that could violate them: any with alternative names below the CA, and
-#   every one when constraints contain directory names. Partial support would be unsafe.
+# * Name constraints on a CA are honoured by refusing paths that could violate them.
 # * A key that the cluster has retired makes a path unusable, at any place in it and certified by any CA.
 # * A serial number is positive and has at most 20 octets, as a revocation names it.
 # * The path of a CA is searched by the same rules, for serverAuth, which Go's `x509.Verify` wants when no usage is given.
@@ -239,6 +235,7 @@ class ClientTrust:
         else:
             search = _Search(self._roots, _by_subject(intermediates), now, _CLIENT, self._distrusted, chain.signatures)
             path = search.path_from(leaf)
+        # The search checks the issuers alone, and a leaf of the bundle has none.
         self._distrusted.check(leaf)
 
         # (5) The identity.
@@ -360,26 +357,29 @@ class _Search:
     def _may_have_issued(self, issuer: Certificate, path: list[Certificate], *, is_root: bool) -> bool:
         if issuer in path or not self._may_check(issuer, is_root=is_root):
             return False
+        # A renewed CA does not vouch for itself.
         if self._is_on(path, issuer):
             return False
         try:
             if not is_root:
-                # before its key is used: with a 16384-bit key one check costs a hundred times as much
+                # Before its key is used: with a 16384-bit key one check costs a hundred times as much.
                 _check_strength(issuer)
+            # Before the other checks: only a CA that has signed the certificate gives the refusal that is reported.
             self._check_signature(path[-1], issuer)
             self._distrusted.check(issuer)
             _check_issuer(issuer, path, self._now, is_root=is_root)
             _check_purpose(issuer, self._purpose, "a CA of the chain")
         except PeerCertificateError as refusal:
-            if (
-                self._refusal is None or refusal.code != "bad-signature"
-            ):  # of several CAs of one name, all but one have that
+            # Of several CAs of one name, all but one have a bad signature.
+            if self._refusal is None or refusal.code != "bad-signature":
                 self._refusal = refusal
             return False
         return True
 
     def _may_check(self, issuer: Certificate, *, is_root: bool) -> bool:
-        """Return whether the budget allows another check, and take it off. An operator may have any number of CAs of one name."""
+        """Return whether the budget allows another check, and take it off."""
+        # The operator may have any number of CAs of one name, so the first check of each is free. The budget limits
+        # what the certificates of a presenter cost.
         if is_root and issuer not in self._tried:
             self._tried.add(issuer)
             return True
@@ -467,6 +467,7 @@ def read_chain(chain: Sequence[bytes]) -> ReadChain:
     """Read a presented `chain` (DER, leaf first), whose signatures are not verified. Raises PeerCertificateError."""
     if not chain:
         raise PeerCertificateError("malformed", "no certificate was presented")
+    # Sizes before anything is parsed: the sender is not known yet.
     if len(chain) > MAX_CHAIN:
         raise PeerCertificateError("too-large", f"more than {MAX_CHAIN} certificates were presented")
     if any(len(der) > MAX_CERTIFICATE_BYTES for der in chain):
@@ -475,6 +476,7 @@ def read_chain(chain: Sequence[bytes]) -> ReadChain:
         raise PeerCertificateError(
             "too-large", f"the intermediates are larger than {MAX_INTERMEDIATE_BYTES} bytes together"
         )
+    # One budget for the whole chain: many small certificates cost no more than one.
     budget = ElementBudget(MAX_ELEMENTS)
     try:
         return ReadChain(tuple([Certificate(encoding, budget) for encoding in chain]))
@@ -521,11 +523,14 @@ def _check_time(certificate: Certificate, now: datetime, whose: str = "the certi
 
 
 def _seconds_rounded_up(missed: timedelta) -> int:
-    return -(-missed // timedelta(seconds=1))  # rounded up, so that a miss of half a second is not 0
+    # Rounded up, so that a miss of half a second is not 0.
+    return -(-missed // timedelta(seconds=1))
 
 
 def _check_purpose(certificate: Certificate, wanted: _Purpose, whose: str = "the certificate") -> None:
     listed = certificate.extensions.extended_key_usage
+    # A certificate without the extension is valid for any purpose (RFC 5280 4.2.1.12): `openssl x509 -req` makes such
+    # certificates.
     if listed and {wanted.oid, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}.isdisjoint(listed):
         raise PeerCertificateError("wrong-usage", f"{whose}'s extended key usage does not include {wanted.meaning}")
 
@@ -535,7 +540,8 @@ def _check_issuer(issuer: Certificate, path: list[Certificate], now: datetime, *
     _check_critical_extensions(issuer)
     constraints = issuer.extensions.basic_constraints
     if constraints is None and is_root and issuer.version < 3:
-        constraints = BasicConstraints(ca=True)  # versions 1 and 2 have no extensions
+        # Versions 1 and 2 have no extensions: such a root is a CA because it is in the bundle.
+        constraints = BasicConstraints(ca=True)
     if constraints is None or not constraints.ca:
         raise PeerCertificateError("not-a-ca", "the certificate was issued by a certificate that is not a CA")
     if not profiles.may_sign_certificates(issuer.extensions.key_usage):
@@ -543,6 +549,8 @@ def _check_issuer(issuer: Certificate, path: list[Certificate], now: datetime, *
     if constraints.path_length is not None and len(path) - 1 > constraints.path_length:
         raise PeerCertificateError("path-too-long", "there are more intermediates than a CA of the chain allows")
     limits = issuer.extensions.constrained_types
+    # Any path with alternative names below the CA, and every one where directory names are constrained. Partial
+    # support would let a name through.
     if limits is not None and (DIRECTORY_NAME in limits or any(one.has_extension(_ALTERNATIVE_NAME) for one in path)):
         raise PeerCertificateError(
             "constrained-names", "a CA of the chain constrains names, and the certificate may violate it"
