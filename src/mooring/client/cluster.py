@@ -4,15 +4,12 @@ Rules kept here:
 * Objects are plain dicts. Items of a list carry the kind and apiVersion that servers leave out, so that they can be sent back.
 * A refusal is an `ApiError` with the server's reason and message. Any other failure is a `PeerError` that names the server and the
   remedy.
-* kube-apiserver answers a resource that it does not serve with the text `404 page not found` and no Status
-  (docs/protocol/custom-resources.md#kinds-that-are-not-served). Below `/apis/` that is a NotFoundError. The core group is served
-  everywhere, so that such an answer there is of another program.
+* The text `404 page not found` without a Status is a NotFoundError below `/apis/`, and an answer of another program elsewhere.
 * TLS is verified under the kubeconfig's CA, else by the system's roots. It is unverified only where the kubeconfig says so. Plain
-  http is refused, because it would send the credentials in the clear.
+  http is refused.
 * A request is repeated a few times after 429 and 503 with Retry-After, as in client-go, and once after a 401 when credentials can
   be read again.
-* Lists are read in pages. Every response has a limit of bytes and of time, and so have all pages of a list: a server that never
-  ends its answer ends the request.
+* Lists are read in pages. Every response has a limit of bytes and of time, and so have all pages of a list.
 * Objects are checked where they enter, as far as all kinds are alike (`mooring.client.objectshape`).
 * With several addresses of one cluster, the one that responded last is first. An address that fails becomes the last. Reads, and
   writes that cannot have been sent, are repeated at the next address at once.
@@ -154,6 +151,7 @@ class ClusterClient:
 
         Raises ConfigError for an address that is not an https URL.
         """
+        # Plain http would send the credentials in the clear.
         for one in (cluster, *others):
             if not is_https(one.server):
                 reason = "must be an https URL: credentials are not sent in the clear"
@@ -180,6 +178,7 @@ class ClusterClient:
     async def use(self, clusters: Sequence[Cluster]) -> None:
         """Replace the addresses. The one in use stays first when it is among them and the way to it is the same."""
         same = next((one for one in clusters if one.way == self.clusters[0].way), None)
+        # The way to the server has changed, or its CAs: no request may use a connection that the old ones verified.
         if same is None:
             self.clusters = tuple(clusters)
             await self.close()
@@ -200,6 +199,8 @@ class ClusterClient:
 
     async def use_new_credentials(self) -> None:
         """Read the credentials again. Connections with the old ones close after their last request, within RETIRE_SECONDS."""
+        # Before the pool is replaced: the next request connects with the new certificate. Those under way end on the
+        # old connections.
         self._credentials.forget()
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -231,6 +232,7 @@ class ClusterClient:
             following = metadata.get("continue") or ""
             if not following:
                 return ListResult(tuple(items), metadata.get("resourceVersion") or "")
+            # A server could send pages for ever.
             if following == query.get("continue") or self.clock.monotonic() > end:
                 raise NotKubernetesError(self._step, "pages of a list without an end")
             query["continue"] = following
@@ -334,6 +336,7 @@ class ClusterClient:
                 if answer.status != 200:
                     refused = HttpResponse(answer.status, await answer.read(MAX_BODY), answer.headers)
                     raise self._refusal(path, refused, request.authorization)
+                # The server has accepted the watch. The first event may be long in coming.
                 on_open()
                 async with aclosing(answer.chunks()) as chunks:
                     async for chunk in chunks:
@@ -387,6 +390,7 @@ class ClusterClient:
                     raise
                 await self.clock.sleep(min(error.details.retry_after, MAX_RETRY_AFTER))
             except ApiError as error:
+                # Once: credentials that were read again and refused again are wrong.
                 if error.reason != "Unauthorized" or renewed or not self._credentials.forget() or not left:
                     raise
                 renewed = True
@@ -423,7 +427,9 @@ class ClusterClient:
                 )
             else:
                 failures.append(connection_error(f"asking {address.server.rstrip('/')}", answer))
+                # No server has received the request, so that a write cannot be made twice.
                 repeatable = repeatable or answer.unsent
+            # Also where the request is not repeated: the next one goes to another address.
             await self._put_last(address)
             if not repeatable or len(failures) >= len(self.clusters):
                 raise _best_failure(failures)
@@ -480,6 +486,9 @@ class ClusterClient:
     def _refusal(self, path: str, answer: HttpResponse, authorization: Secret | None) -> ApiError | PeerError:
         """Return the error for an answer other than 2xx. Its text repeats no credential."""
         status, headers, body = answer.status, answer.headers, answer.body
+        # kube-apiserver answers so for a resource that it does not serve
+        # (docs/protocol/custom-resources.md#kinds-that-are-not-served). The core group is served everywhere: such an
+        # answer there is of another program.
         if status == 404 and path.startswith(_GROUPS) and body.strip() == _PAGE_NOT_FOUND:
             return NotFoundError("the server could not find the requested resource")
         obj, secrets = _json_object(body), header_secrets(authorization)
@@ -488,12 +497,13 @@ class ClusterClient:
             if status in BALANCER_STATUSES:
                 return BalancerAnswerError(self._step, status, text)
             return NotKubernetesError(self._step, f"status {status} without a Kubernetes Status{after_colon(text)}")
+        # A proxy may answer with the headers of the request. No message repeats a credential.
         if has_secret(obj, body, secrets):
             reason = obj.get("reason")
             obj = {"reason": reason if isinstance(reason, str) and reason in CODES else ""}
         obj["code"] = obj.get("code") or status
-        given, after = obj.get("details"), headers.get("retry-after", "")
-        details = given if isinstance(given, dict) else {}
+        details, after = obj.get("details"), headers.get("retry-after", "")
+        details = details if isinstance(details, dict) else {}
         if after.isascii() and after.isdigit() and not details.get("retryAfterSeconds"):
             obj["details"] = details | {"retryAfterSeconds": int(after[:6])}
         error = error_of(obj)
@@ -536,6 +546,7 @@ def _path(target: Target, namespace: str, name: str | None = None, subresource: 
 
 def _segment(name: str, who: str) -> str:
     """Return a name as one segment of a path (docs/protocol/objects.md#names)."""
+    # A name that changes the path would send the request to another resource.
     if name in ("", ".", "..") or "/" in name or "%" in name:
         raise ArgumentError(f'{who} can be called "{name}"')
     return quote(name, safe="")
@@ -547,8 +558,8 @@ def _namespace(obj: Obj) -> str:
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    given = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {key: value for key, value in given.items() if value}
+    selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {key: value for key, value in selectors.items() if value}
 
 
 def _dry_run_query(dry_run: bool) -> dict[str, str]:

@@ -3,8 +3,7 @@
 Rules kept here:
 * A file is written whole or not at all: temporary file in the same directory, fsync, rename, fsync of the directory. Its mode is
   0600 from the first byte. Reads have a limit. Errors name the path and the remedy, never the content.
-* A writer locks its temporary file. A temporary file without a lock was left by a killed writer and may hold half a key; the next
-  write to the directory removes it.
+* A writer locks its temporary file. The next write to the directory removes one that a killed writer left.
 * Other users can place files in a directory that everybody may write to, such as `/tmp`. A named pipe or a device is refused
   without waiting for it, and a file of another user there is not read. Descriptors that the program was given (`/dev/stdin`,
   `/dev/fd/3`) are read as they are.
@@ -96,7 +95,7 @@ def check_writable(path: Path, *, in_place: bool = False) -> None:
             try:
                 os.close(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
             except OSError as error:
-                # a rename needs no right on the file that it replaces, and is refused for an immutable one
+                # A rename needs no right on the file that it replaces, and is refused for an immutable one.
                 if is_mounted or error.errno == errno.EPERM:
                     raise
         if is_mounted:
@@ -104,9 +103,11 @@ def check_writable(path: Path, *, in_place: bool = False) -> None:
             if disk.f_blocks and disk.f_bavail * disk.f_frsize < SPARE:  # some file systems do not count blocks
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return
-        replaced = min(path.lstat().st_size, MAX_READ) if exists else 0  # which stays until the new file is complete
+        # The old file stays until the new one is complete.
+        replaced = min(path.lstat().st_size, MAX_READ) if exists else 0
         temporary, descriptor = _create_temporary(path, 0o600)
         with os.fdopen(descriptor, "wb") as file:
+            # Removed before it is filled: a process that is killed here leaves nothing.
             temporary.unlink()
             file.write(bytes(replaced + SPARE))
     except OSError as error:
@@ -139,19 +140,25 @@ def atomic_file(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
     """
     _refuse_other_than_file(path)
     try:
+        # Before a temporary file is made: in such a directory another user could replace it before the rename.
         _refuse_open_directory(path.parent)
+        # A temporary file without a lock was left by a killed writer, and may hold half a key.
         _remove_abandoned(path.parent)
         temporary, descriptor = _create_temporary(path, mode)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 yield file
                 file.flush()
+                # The content is on the disk before the name: after a crash the name leads to the old content or to
+                # all of the new.
                 os.fsync(file.fileno())
-                temporary.replace(path)  # still locked, so that no other writer removes it
+                # Still locked, so that no other writer removes it.
+                temporary.replace(path)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
             raise
+        # Without it a crash could undo the rename after the caller has gone on.
         sync_directory(path.parent)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {os_reason(error)}") from error
@@ -176,7 +183,8 @@ def _create_temporary(path: Path, mode: int) -> tuple[Path, int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return temporary, descriptor
-        os.close(descriptor)  # another writer removed it before it was locked
+        # Another writer removed it before it was locked.
+        os.close(descriptor)
 
 
 def _remove_abandoned(directory: Path) -> None:
@@ -184,6 +192,7 @@ def _remove_abandoned(directory: Path) -> None:
         with suppress(OSError):  # locked, removed by another process, or of another user
             descriptor = os.open(found, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
+                # The open file, and not its name, which another user may change meanwhile.
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
                     continue
@@ -273,8 +282,10 @@ def _open_file(path: Path) -> int:
     """Open a regular file, or a descriptor that the program was given, for reading. Raises OSError, ConfigError."""
     if _is_handed_over(path):
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    # Another user may have placed a named pipe or a terminal, on which an open would wait.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
+        # Of the open file, so that no other user can replace it between the check and the read.
         check_owner(path, os.fstat(descriptor))
     except BaseException:
         os.close(descriptor)
@@ -292,6 +303,7 @@ def check_owner(path: Path, found: os.stat_result) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(found.st_mode):
         raise ConfigError(f"{path} is not a regular file; name one, or /dev/stdin for standard input")
+    # In a directory such as /tmp another user can place a file under any name.
     if found.st_uid not in (os.geteuid(), ROOT) and path.parent.stat().st_mode & stat.S_IWOTH:
         raise ConfigError(
             f"{path} belongs to another user (uid {found.st_uid}) and lies where everybody may write; if you trust it, copy it "
@@ -351,7 +363,8 @@ def make_directory(path: Path, mode: int = 0o700) -> None:
     """Create `path` and its missing parents with `mode`, durably. An existing directory is not changed. Raises ConfigError."""
     try:
         missing = [] if path.is_dir() else [path, *(one for one in path.parents if not one.exists())]
-        for one in reversed(missing):  # one by one: pathlib gives parents that it makes the default mode
+        # One by one: pathlib gives parents that it makes the default mode.
+        for one in reversed(missing):
             one.mkdir(mode=mode, exist_ok=True)
         for made in missing:
             sync_directory(made.parent)

@@ -3,7 +3,7 @@
 Rules kept here (docs/protocol/watch.md; client-go's reflector):
 * `ListResult`, the whole state, comes first, and events follow in order. After 410, when events may have been missed, another
   `ListResult` replaces everything.
-* A watch that ends is resumed after the last resource version, that of bookmarks included. So no event is missed or comes twice.
+* A watch that ends is resumed after the last resource version. So no event is missed or comes twice.
 * A failure that can pass (no connection, 429, 5xx) is reported and retried after 0.8 s, doubled up to 30 s. A refusal (401, 403,
   404) is raised.
 """
@@ -69,10 +69,13 @@ async def follow(
             )
             async with aclosing(events):
                 async for event in events:
+                    # That of a bookmark, too: a watch without changes would be resumed at a version that is
+                    # compacted.
                     version = event.object.get("metadata", {}).get("resourceVersion", version)
                     if event.type != BOOKMARK:
                         yield event
         except ExpiredError:
+            # 410: events may have been missed, so the whole state is read again.
             version = ""
         except _TRANSIENT as error:
             on_failure(error)

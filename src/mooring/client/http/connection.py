@@ -1,9 +1,7 @@
 """HTTP connections to servers, directly or by a proxy. Only `transport` beside it uses the HTTP client library, too.
 
 Rules kept here:
-* No redirects, because a credential goes only to the server that it is for; no cookies. No compression is requested, and that of an
-  answer is undone in pieces, because the size of a response is limited. The library reads nothing of the environment, from which
-  `trust_env` would take CA files and ~/.netrc.
+* No redirects and no cookies. No compression is requested, and that of an answer is undone in pieces.
 * Every connection asks one function for its proxy: the `proxy-url` of a kubeconfig, else Go's rule for the environment
   (`mooring.trust.httpproxy`), by the URL of each request. A failure names the proxy, and the variable or field that named it.
 * The name that TLS sends and verifies is derived from the host that is dialled (`tls_name`).
@@ -110,7 +108,7 @@ class Way:
         elif event in _TUNNEL_EVENTS:
             self._has_tunnel = True
         elif event.endswith(".start_tls.failed") and self._stream is not None:
-            # the library leaves the connection open when the request is cancelled during the TLS handshake
+            # The library leaves the connection open when the request is cancelled during the TLS handshake.
             await self._stream.aclose()
         elif event.endswith(".receive_response_headers.started"):
             self._on_sent()
@@ -163,10 +161,7 @@ class ResponseStream:
                 yield chunk
 
     async def _unpacked(self, encoding: str) -> AsyncGenerator[bytes]:
-        """Yield a body that was compressed, as buckets and gateways do although they are asked not to.
-
-        A piece has at most PIECE bytes, so that a reader with a limit stops before a bomb has unfolded.
-        """
+        """Yield a body that was compressed, as buckets and gateways do although they are asked not to."""
         import httpx2
 
         if encoding not in ENCODINGS:
@@ -177,6 +172,7 @@ class ResponseStream:
             rest = chunk
             while rest:
                 try:
+                    # At most PIECE bytes, so that a reader with a limit stops before a bomb has unfolded.
                     piece = stream.decompress(rest, PIECE)
                 except zlib.error:
                     raise httpx2.DecodingError(f"the answer is not what its content-encoding {encoding} says") from None
@@ -229,7 +225,9 @@ class ConnectionPool:
                 ) from None
             self._clients[proxy] = httpx2.AsyncClient(
                 transport=transport,
+                # It would take CA files and ~/.netrc from the environment.
                 trust_env=False,
+                # A credential goes only to the server that it is for.
                 follow_redirects=False,
                 cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
                 headers={"Accept-Encoding": "identity", "User-Agent": "mooring"},

@@ -89,6 +89,7 @@ async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
         raise ConfigError(f'exec plugin "{plugin.command}" gave no credential within {TIMEOUT:g} s') from None
     finally:
         if process.returncode is None:
+            # Also after a cancellation: a plugin that waits for a person would stay.
             process.kill()
             await process.wait()
     if status != 0:
@@ -103,6 +104,7 @@ def _program(command: str) -> str:
     found = shutil.which(command)
     if found is None:
         raise FileNotFoundError(errno.ENOENT, "there is no such program in PATH")
+    # As Go's `exec.ErrDot`: in a directory of another user the name could be that of another program.
     if not Path(found).is_absolute():
         raise ConfigError(
             f'exec plugin "{command}" is found through a relative entry of PATH, which counts from the current directory, and '
@@ -171,7 +173,7 @@ def _parse_credential(plugin: ExecPlugin, output: bytes) -> ExecCredential:
 # Credentials of a kubeconfig user: certificate, bearer token, password and impersonation, as a client presents them.
 #
 # Rules kept here (client-go `transport`, `clientcmd`):
-# * `tokenFile` wins over `token`, is read again every minute, and keeps its last good value while it cannot be read.
+# * `tokenFile` is read again every minute.
 # * An exec plugin runs when its credential is missing or expired, and again when the server answered 401.
 # * Files are read again after a 401: a rotated certificate works without a restart.
 # * `auth-provider` is refused by name: no client runs it since Kubernetes 1.26.
@@ -217,6 +219,7 @@ class ClientCredentials:
         if user.certificate_pem or user.certificate_file:
             certificate, key = self._certificate_and_key()
             presented = replace(presented, certificate_pem=certificate, key=key)
+        # `tokenFile` before `token`, as in client-go.
         if user.token_file:
             return replace(presented, authorization=_bearer(self._token_of_file(), user.token_file))
         if user.token:
@@ -254,6 +257,7 @@ class ClientCredentials:
         try:
             token = read_limited(Path(self._user.token_file)).strip()
         except ConfigError:
+            # While the file cannot be read, as during its replacement, the last token goes on.
             if self._file_token is None:
                 raise
             return self._file_token[0]
@@ -271,6 +275,7 @@ class ClientCredentials:
 def _bearer(token: Secret, source: str) -> Secret:
     if problem := unfilled_placeholder(token.reveal().decode("ascii", "replace")):
         raise ConfigError(f"{source} does not hold a token: {problem}")
+    # Before anything is sent: a wrong file, such as a private key, must not leave this machine.
     if not _TOKEN.fullmatch(token.reveal()):
         raise ConfigError(f"{source} does not hold a token, which is one word without spaces; is it the right one?")
     return Secret(b"Bearer " + token.reveal())

@@ -70,10 +70,9 @@ async def drive_notifying(
 #
 # Rules kept here (docs/protocol/discovery-and-join.md):
 # * `fetch` opens a connection for one request, under exactly the trust of that request. Credentials are sent over verified TLS
-#   only: `HttpRequest` refuses anything else at construction, and `fetch` checks again.
-# * The timeout applies to each of connecting, the TLS handshake and the whole response, not to each byte: a server that sends
-#   slowly is cut off. A client of large answers gives the body a time of its own, in which it must get on: bytes that drip are
-#   silence.
+#   only.
+# * The timeout applies to each of connecting, the TLS handshake and the whole response, not to each byte. A client of large answers
+#   gives the body a time of its own.
 # * A failure is a reply (`HttpFailure`): the exchange decides what it means.
 
 PHASES = 3
@@ -106,6 +105,7 @@ async def send_over(
     end, awaited = now() + min(request.within, PHASES * request.timeout), silence or request.timeout
 
     def sent() -> None:
+        # The time of the response begins when the request was sent.
         limit.reschedule(min(end, now() + awaited))
 
     way, status = Way(sent), 0
@@ -141,6 +141,7 @@ async def read_steadily(stream: ResponseStream, limit: int, seconds: float) -> b
             body += chunk
             if len(body) > limit:
                 break
+            # Bytes that drip are silence: a server could keep the client waiting with one byte at a time.
             if len(body) - mark >= PROGRESS:
                 mark = len(body)
                 pause.reschedule(now() + seconds)
@@ -177,12 +178,12 @@ async def _fetch(request: HttpRequest, trust: Trust, presented: Presented, clock
 
 
 async def _presented(request: HttpRequest, trust: Trust, clock: Clock) -> Presented:
+    # `HttpRequest` refuses credentials without verification at construction. Checked again where they would be read.
     if request.credentials is None or not trust.verify:
         return Presented()
     server = request.url.removesuffix(CLUSTER_INFO)
-    cluster = Cluster(
-        "", server, trust.ca_pem, tls_server_name=trust.tls_server_name, proxy_url=trust.proxy_url
-    )  # what a plugin is told
+    # The cluster that a plugin gets in its variable.
+    cluster = Cluster("", server, trust.ca_pem, tls_server_name=trust.tls_server_name, proxy_url=trust.proxy_url)
     return await ClientCredentials(request.credentials, cluster, clock.now).present()
 
 

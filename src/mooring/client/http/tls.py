@@ -2,11 +2,9 @@
 
 Rules kept here (docs/protocol/discovery-and-join.md; Go's `x509.CertPool`, whose every certificate is an anchor):
 * A context with given CAs trusts nothing else: the system's roots are not added. An intermediate or a leaf among them is an anchor.
-  Of several CAs with one name and no key identifier OpenSSL tries the first; the failure names them.
 * A context without verification never holds a client key.
 * A client key reaches OpenSSL through memory, never through a file on disk.
-* A context for an API server refuses the certificate of a node, which the same CA signs for the same purpose: the names of loopback
-  in certificates of k3s's agents are not proof of an API server (docs/adr/0057-a-root-for-kubelets.md).
+* A context for an API server refuses the certificate of a node (docs/adr/0057-a-root-for-kubelets.md).
 * Four failures have four remedies and are distinguished by the type of the error: a server without TLS, a certificate that does not
   verify, a certificate outside its validity period, and no response.
 """
@@ -58,6 +56,7 @@ def trusting(ca_pem: bytes) -> ssl.SSLContext:
         context.load_verify_locations(cadata=bundles.certificates_pem(anchors).decode("ascii"))
     except (PkiError, ssl.SSLError) as error:
         raise ConfigError(f"the CA to verify the server with cannot be used: {error}") from None
+    # Each certificate of the bundle is an anchor, as in Go's `x509.CertPool`: an intermediate needs no root.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.sslobject_class = _kind_of(_Connection, _name_of_several(anchors))
     return context
@@ -111,6 +110,8 @@ class _ApiServerConnection(_Connection):
 
     def do_handshake(self) -> None:
         super().do_handshake()
+        # The same CA signs it for the same purpose. In certificates of k3s's agents names of loopback are not proof
+        # of an API server.
         if _is_of_node(self.getpeercert() or {}):
             raise certificate_error(NODE_CERTIFICATE)
 

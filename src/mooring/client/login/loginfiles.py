@@ -4,8 +4,7 @@ Rules kept here (XDG base directories):
 * The directory is $XDG_CACHE_HOME/mooring/logins, else ~/.cache/mooring/logins, with mode 0700. Files have mode 0600 and are
   written whole.
 * A renewal holds the lock of its login and reads the record again first, so that twenty commands at once make one renewal.
-* Files of another user, and a directory that others may write to, are refused: a planted record would send credentials to another
-  server.
+* Files of another user, and a directory that others may write to, are refused.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MAX_RECORD = 256 << 10
 def directory(environ: Mapping[str, str] | None = None) -> Path:
     """Return the directory of this user's logins."""
     base = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
-    # the specification says that relative paths are ignored
+    # The specification says that relative paths are ignored.
     root = Path(base) if base.startswith("/") else home() / ".cache"
     return root / "mooring" / "logins"
 
@@ -62,6 +61,7 @@ class LoginFiles:
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
         above = self._place.stat()
+        # A planted record would send credentials to another server.
         if found.st_uid != os.geteuid() or above.st_uid != os.geteuid() or stat.S_IMODE(above.st_mode) & 0o022:
             raise ConfigError(f"{path} may have been written by another user; remove {self._place} and log in again")
         if found.st_size > MAX_RECORD:
@@ -103,6 +103,7 @@ class LoginFiles:
         path = self.path(login_id)
         if not path.exists():
             return False
+        # A renewal under way would write the record again.
         with self.locked(login_id):
             try:
                 path.unlink(missing_ok=True)

@@ -100,6 +100,7 @@ async def request_credential(place: Place, user: KubeconfigUser, kind: str, cloc
             credential = Credential(
                 username, now, expires, certificate_pem=certificate_pem, key=Secret(private_key_pem(key))
             )
+            # Checked before it is stored, and not when a later command uses it.
             leaf = bundles.certificates(certificate_pem)[0]
             if public_key_der(leaf.public_key()) != public_key_der(key.public_key()):  # type: ignore[arg-type] # any key has a DER form
                 raise PeerError(f"{place.server} certified another key than the requested one")
@@ -171,6 +172,7 @@ class Loopback:
         try:
             found = self.read(target)
         except StrayRedirectError as error:
+            # Any page can send a browser here: the terminal gets few notices, and the login goes on.
             if self._notices < MAX_NOTICES and not self._found.done():
                 self._notices += 1
                 self.notify(str(error))
@@ -183,7 +185,7 @@ class Loopback:
             return b"404 Not Found", b"There is nothing here."
         if not self._found.done():
             self._found.set_result(found)
-        # the code is redeemed after this page, and the provider or the cluster may still refuse
+        # The code is redeemed after this page, and the provider or the cluster may still refuse.
         return b"200 OK", b"Return to the terminal: it says whether you are logged in."
 
 
@@ -228,7 +230,8 @@ async def listening(port: int = 0) -> AsyncIterator[Loopback]:
         yield loopback
     finally:
         server.close()
-        for task in connections:  # browsers open connections in advance, and send nothing
+        # Browsers open connections in advance, and send nothing.
+        for task in connections:
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
         await server.wait_closed()
