@@ -30,7 +30,7 @@ from mooring.registry.longwork import LONG_BYTES
 from mooring.server.endpoints.supervisor.certificates import MAX_REQUEST as MAX_SUPERVISED
 from mooring.trust.discovery.fetch import MAX_BODY, read_cluster_info
 from mooring.trust.httpexchange import HttpResponse
-from mooring.trust.kubeconfig.text import MAX_BYTES, parse_kubeconfig
+from mooring.trust.kubeconfigtext import MAX_BYTES, parse_kubeconfig
 from tests.support.costlycertificates import ATTRIBUTES, FORMS, bundle, certificate_request, chain, labels
 from tests.support.testca import ThrowawayCA
 

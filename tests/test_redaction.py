@@ -24,7 +24,7 @@ from bench.ways import Ways, ways
 from mooring.pki import pem
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 from tests.support import forkserver
 from tests.support.liveserver import LiveServer, await_ready
 from tests.support.ports import free_port

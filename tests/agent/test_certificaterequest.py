@@ -22,9 +22,9 @@ from mooring.pki.keys import generate_key, public_key_der
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.joinconfiguration import JoinPlan
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.slowkeys import rsa_key

@@ -23,7 +23,7 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.bootstraptoken.restrictions import TOKEN_USED_UP
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.joinconfiguration import JoinPlan
 from tests.agent.test_certificaterequest import decided, pending
 from tests.agent.test_certificaterequest import plan as manual_plan

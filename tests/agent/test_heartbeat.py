@@ -24,7 +24,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339_micro
 from mooring.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, PeerError, UnauthorizedError
-from mooring.trust.kubeconfig.model import Cluster as ServerWay
+from mooring.trust.kubeconfig import Cluster as ServerWay
 from tests.support.joinplans import join_options
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import ManualClock, settle

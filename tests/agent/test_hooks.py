@@ -14,7 +14,7 @@ from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.hooks import HOOK_SECONDS, Hooks
 from mooring.agent.state import NodeState
 from mooring.clock import SystemClock
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 from tests.support.manualclock import ManualClock
 from tests.support.polling import eventually
 from tests.support.testca import ThrowawayCA

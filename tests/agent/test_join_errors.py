@@ -23,8 +23,8 @@ from mooring.secret import Secret
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, USAGE_SIGNING, BootstrapToken, parse_token
 from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.discovery.pins import pin_of
-from mooring.trust.discovery.polling import Polling
 from mooring.trust.joinconfiguration import JoinPlan
 from tests.support import peer
 from tests.support.joinplans import join_options, join_plan

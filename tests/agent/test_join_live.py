@@ -28,13 +28,13 @@ from mooring.pki.keys import generate_key, public_key_der
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.joinconfiguration import ByFile, JoinPlan
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
 from mooring.trust.k3s.token import format_token
-from mooring.trust.kubeconfig.model import ExecPlugin, Kubeconfig, KubeconfigUser, user_kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig
+from mooring.trust.kubeconfig import ExecPlugin, Kubeconfig, KubeconfigUser, user_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support.commandline import process
 from tests.support.connectproxy import connect_proxy
 from tests.support.joinplans import join_options, join_plan

@@ -9,7 +9,7 @@ import pytest
 
 from mooring.agent.node import address_towards
 from mooring.client.sourceaddress import source_address
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 
 ELSEWHERE = "192.0.2.1"
 """An address of no machine (RFC 5737)."""

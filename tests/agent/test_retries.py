@@ -29,9 +29,9 @@ from mooring.errors import (
 )
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import EndpointDownError, NotKubernetesError
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.joinconfiguration import JoinPlan
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import HurriedClock, ManualClock

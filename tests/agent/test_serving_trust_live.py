@@ -32,13 +32,12 @@ from mooring.pki.x509 import names
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.errors import EndpointDownError
-from mooring.trust.discovery.fetch import cluster_info_url, read_cluster_info
+from mooring.trust.discovery.fetch import Polling, cluster_info_url, read_cluster_info
 from mooring.trust.discovery.pins import pins_of
-from mooring.trust.discovery.polling import Polling
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse, Trust
 from mooring.trust.joinconfiguration import JoinPlan
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, select_context, user_kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, select_context, user_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig, parse_kubeconfig
 from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually

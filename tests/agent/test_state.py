@@ -20,8 +20,8 @@ from mooring.pki.keys import generate_key, public_key_der
 from mooring.pki.x509.certificate import Certificate
 from mooring.secret import Secret
 from mooring.trust.discovery.refresh import BASE, MergeBase, digest
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, select_context, user_kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, select_context, user_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig, parse_kubeconfig
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA
 

@@ -15,7 +15,7 @@ from mooring.agent.state import NodeState
 from mooring.clock import SystemClock
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.discovery.trustedcluster import TrustedCluster
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 from tests.support.testca import ThrowawayCA
 
 OLD, NEW = ThrowawayCA("kubernetes"), ThrowawayCA("kubernetes@1")

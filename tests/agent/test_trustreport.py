@@ -10,7 +10,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.errors import NotFoundError
 from mooring.trust.discovery.pins import pins_of
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 from tests.support.testca import ThrowawayCA
 
 ONE, TWO = ThrowawayCA("one").certificate_pem, ThrowawayCA("two").certificate_pem

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import pytest
 
 from mooring.api.kinds import KINDS
-from mooring.cli.printing.logs import CONTINUED, MAX_LINE
+from mooring.cli.serverlogs import CONTINUED, MAX_LINE
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET

@@ -27,7 +27,7 @@ from mooring.apimachinery.quantity import canonical, decimal_value
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Scalar, Type
 from mooring.apimachinery.selectors import MAX_SELECTOR, parse_field_selector, parse_label_selector
 from mooring.authn.impersonation import read_impersonation
-from mooring.cli.printing.plaintext import redacted
+from mooring.cli.printing import redacted
 from mooring.clock import parse_rfc3339
 from mooring.duration import parse_duration
 from mooring.errors import ApiError

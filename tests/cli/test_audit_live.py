@@ -21,7 +21,7 @@ from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support.commandline import CommandLine, mooring
 from tests.support.encryption import IDENTITY, entry, file, local
 from tests.support.liveserver import LiveServer, live_server, start_server

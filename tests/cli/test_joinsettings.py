@@ -23,7 +23,7 @@ from mooring.cli.join.join import join
 from mooring.cli.options.declared import settings_options
 from mooring.plane.configuration import declared_settings
 from mooring.settings.declaration import DURATION, LINES, OPTIONAL_DURATION, OPTIONAL_PORT, PORT, SWITCH, Setting
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.joinconfiguration import ByFile, ByToken, JoinPlan, JoinSettings
 from mooring.trust.k3s.agentfile import read_agent_file
 from tests.support.commandline import CommandLine, Outcome, mooring

@@ -15,7 +15,7 @@ from mooring.pki.x509.authority import self_signed_ca
 from mooring.pki.x509.bundles import certificates
 from mooring.secret import Secret
 from mooring.storage.sqlite import kine
-from mooring.trust.k3s.bootstrapdata import EMPTY_KEY, PREFIX, BootstrapFile, open_rows, row_key, seal_row
+from mooring.trust.sharedkeys.k3sbootstrapdata import EMPTY_KEY, PREFIX, BootstrapFile, open_rows, row_key, seal_row
 from tests.support import etcd
 from tests.support.commandline import CommandLine, mooring
 from tests.support.testca import by_library

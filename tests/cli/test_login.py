@@ -30,8 +30,8 @@ from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError
 from mooring.secret import Secret
 from mooring.trust import loginrecord
 from mooring.trust.httpexchange import HttpRequest, HttpResponse
-from mooring.trust.kubeconfig.model import KubeconfigUser
-from mooring.trust.kubeconfig.text import LISTS
+from mooring.trust.kubeconfig import KubeconfigUser
+from mooring.trust.kubeconfigtext import LISTS
 from mooring.trust.loginrecord import Credential, ExecInfo, IdentitySource, Login, Place
 from mooring.trust.oidc.grants import DevicePrompt
 from tests.support import peer

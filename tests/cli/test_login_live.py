@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from mooring.clock import rfc3339
-from mooring.trust.kubeconfig.text import format_kubeconfig, load, parse_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig, load, parse_kubeconfig
 from tests.compat.kubectl import Program
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.workstation import NEEDS_KUBECTL, NEWEST, PASSWORD, TOKEN, USED, Workstation, program

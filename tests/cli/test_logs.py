@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.cli.printing import logs
+from mooring.cli import serverlogs
 from mooring.client.http import tls
 from mooring.client.http.connection import ConnectionPool
 from mooring.server.resources.watches import accept_headers, is_websocket
@@ -35,7 +35,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     monkeypatch.setattr(sys, "stderr", stderr)
     root, mooring = logging.getLogger(), logging.getLogger("mooring")
     before = (root.handlers[:], root.level, mooring.level)
-    logs.configure(MOST_VERBOSE)
+    serverlogs.configure(MOST_VERBOSE)
     yield stderr
     root.handlers[:] = before[0]
     root.setLevel(before[1])
@@ -117,7 +117,7 @@ def test_no_logger_of_a_library_writes_below_warning(written: io.StringIO, tmp_p
         level = logger.level
         try:
             logger.setLevel(1)
-            for shown in range(1, logs.LIBRARIES.get(name, logging.WARNING)):
+            for shown in range(1, serverlogs.LIBRARIES.get(name, logging.WARNING)):
                 logger.log(shown, ASKED)
         finally:
             logger.setLevel(level)

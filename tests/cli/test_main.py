@@ -15,7 +15,7 @@ from mooring import __version__, build
 from mooring.cli import commands, main
 from mooring.cli.commands import COMMANDS, GROUPS
 from mooring.cli.options.flags import ObjectName
-from mooring.cli.printing.plaintext import redacted
+from mooring.cli.printing import redacted
 from mooring.trust.bootstraptoken.token import parse_token
 from tests.generated import pages
 from tests.support.commandline import CommandLine, mooring, process

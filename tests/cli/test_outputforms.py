@@ -14,7 +14,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import audit as auditlist
 from mooring.cli import machine
 from mooring.cli.certs import ending as certscheck
-from mooring.cli.certs import list as certslist
+from mooring.cli.certs import show as certslist
 from mooring.cli.certs.inventory import KnownCertificate
 from mooring.cli.commands import COMMANDS
 from mooring.cli.csr import show
@@ -22,7 +22,7 @@ from mooring.cli.ends import REMEDIES
 from mooring.cli.node import machines as nodelist
 from mooring.cli.node.machines import KnownMachine
 from mooring.cli.options.flags import LISTED, REPORTED, SHOWN
-from mooring.cli.printing.output import echo, print_table, table
+from mooring.cli.printing import echo, print_table, table
 from mooring.cli.token import impact
 from mooring.cli.token import list as tokenlist
 from mooring.plane.snapshots import ON_DEMAND, snapshot_path

@@ -21,14 +21,13 @@ from hypothesis import strategies as st
 from mooring.agent.steps import Progress
 from mooring.apimachinery.schema import Obj
 from mooring.authn.anonymous import AnonymousSettings
-from mooring.cli import cluster
+from mooring.cli import cluster, printing, serverlogs
 from mooring.cli.csr import decision, show
 from mooring.cli.csr.decision import CsrDecision, decide, decided_request
 from mooring.cli.csr.show import lines
 from mooring.cli.join import flags
 from mooring.cli.options import flags as machine
 from mooring.cli.options import server as options
-from mooring.cli.printing import logs, output
 from mooring.cli.token import list as tokenlist
 from mooring.cli.token.create import token_records
 from mooring.client.login import loginfiles
@@ -105,18 +104,18 @@ def test_a_ttl_has_one_unit(seconds: int, shown: str) -> None:
 
 
 def test_a_table_is_as_wide_as_its_content() -> None:
-    assert output.table(("A", "LONG"), [("xyz", "1"), ("", "")]) == "A     LONG\nxyz   1\n"
+    assert printing.table(("A", "LONG"), [("xyz", "1"), ("", "")]) == "A     LONG\nxyz   1\n"
 
 
 def test_documents_keep_letters_as_they_are() -> None:
-    assert json.loads(output.as_json({"é": [1]})) == {"é": [1]}
-    assert output.as_yaml({"b": "é", "a": 1}) == "a: 1\nb: é"
+    assert json.loads(printing.as_json({"é": [1]})) == {"é": [1]}
+    assert printing.as_yaml({"b": "é", "a": 1}) == "a: 1\nb: é"
 
 
 @given(st.text())
 def test_documents_keep_every_character_and_are_printable(text: str) -> None:
     document = {"name": text}
-    for form, read in ((output.as_json, json.loads), (output.as_yaml, yaml.safe_load)):
+    for form, read in ((printing.as_json, json.loads), (printing.as_yaml, yaml.safe_load)):
         shown = form(document)
         assert shown.replace("\n", "").isprintable()
         if "\ud800" <= max(text, default="") <= "\udfff" or any("\ud800" <= one <= "\udfff" for one in text):
@@ -501,11 +500,11 @@ def record(level: int = logging.INFO, text: str = "token q7w2e9.k3m8x1c5v0b6n4z2
 
 
 def test_a_log_line_for_a_collector_holds_no_token() -> None:
-    assert logs.PlainFormatter().format(record()) == "1970-01-01T00:00:00Z INFO mooring.x token q7w2e9.(redacted)"
+    assert serverlogs.PlainFormatter().format(record()) == "1970-01-01T00:00:00Z INFO mooring.x token q7w2e9.(redacted)"
 
 
 def test_a_terminal_gets_colour_for_what_needs_attention() -> None:
-    formatter = logs.TerminalFormatter()
+    formatter = serverlogs.TerminalFormatter()
     assert formatter.format(record())[8:] == " token q7w2e9.(redacted)"
     assert formatter.format(record(logging.ERROR)).startswith("\x1b[31m")
 
@@ -518,7 +517,7 @@ def test_how_much_is_logged(verbosity: int, ours: int, others: int, monkeypatch:
     root, mine = logging.getLogger(), logging.getLogger("mooring")
     kept = (root.handlers[:], root.level, mine.level)
     try:
-        logs.configure(verbosity)
+        serverlogs.configure(verbosity)
         assert (mine.level, root.level) == (ours, others)
     finally:
         root.handlers[:] = kept[0]

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring import cli
+from mooring.cli import printing, serverlogs
 from mooring.cli.main import MAX_ERROR, run
-from mooring.cli.printing import logs, output
-from mooring.cli.printing.plaintext import clean
+from mooring.cli.printing import clean
 
 SOURCES = Path(cli.__file__).parent
 EVIL = "csr\n2026-01-02T03:04:05Z ERROR mooring.x forged\r\x1b[2J\x9b31m\u202egnp.exe\u2028\x07\x00\x7f"
@@ -56,7 +56,7 @@ def record(text: object, *arguments: object, failure: BaseException | None = Non
     return made
 
 
-@pytest.mark.parametrize("formatter", [logs.PlainFormatter(), logs.LineFormatter()])
+@pytest.mark.parametrize("formatter", [serverlogs.PlainFormatter(), serverlogs.LineFormatter()])
 def test_a_record_is_one_line_whatever_its_arguments_hold(formatter: logging.Formatter) -> None:
     (line,) = formatter.format(record("refused %s", EVIL)).splitlines()
     assert line.endswith("refused " + SHOWN)
@@ -64,7 +64,7 @@ def test_a_record_is_one_line_whatever_its_arguments_hold(formatter: logging.For
 
 
 def test_a_terminal_gets_no_escape_but_the_colour() -> None:
-    text = logs.TerminalFormatter().format(record("refused %s", EVIL))
+    text = serverlogs.TerminalFormatter().format(record("refused %s", EVIL))
     assert text.startswith("\x1b[31m")
     assert text.endswith("\x1b[0m")
     assert text.count("\x1b") == 2
@@ -72,8 +72,8 @@ def test_a_terminal_gets_no_escape_but_the_colour() -> None:
 
 
 def test_a_long_record_is_cut() -> None:
-    line = logs.PlainFormatter().format(record("x" * 100_000))
-    assert len(line) < logs.MAX_LINE + 100
+    line = serverlogs.PlainFormatter().format(record("x" * 100_000))
+    assert len(line) < serverlogs.MAX_LINE + 100
     assert line.endswith("more characters)")
 
 
@@ -81,11 +81,11 @@ def test_no_line_of_a_traceback_begins_like_a_record() -> None:
     try:
         raise ValueError(EVIL + "\nTraceback of another\n2026-01-02T03:04:05Z INFO mooring.x forged")
     except ValueError as error:
-        text = logs.PlainFormatter().format(record("unexpected", failure=error))
+        text = serverlogs.PlainFormatter().format(record("unexpected", failure=error))
     first, *rest = text.split("\n")
     assert first == "1970-01-01T00:00:00Z ERROR mooring.x unexpected"
     assert len(rest) > 3
-    assert all(line.startswith(logs.CONTINUED) and line.isprintable() for line in rest)
+    assert all(line.startswith(serverlogs.CONTINUED) and line.isprintable() for line in rest)
     assert any("ValueError" in line for line in rest)
 
 
@@ -98,19 +98,19 @@ def test_a_traceback_keeps_its_end() -> None:
     try:
         deep(0)
     except ValueError as error:
-        lines = logs.PlainFormatter().format(record("unexpected", failure=error)).split("\n")
-    assert len(lines) == logs.MAX_TRACEBACK + 2
+        lines = serverlogs.PlainFormatter().format(record("unexpected", failure=error)).split("\n")
+    assert len(lines) == serverlogs.MAX_TRACEBACK + 2
     assert "lines left out" in lines[1]
-    assert lines[-1].startswith(f"{logs.CONTINUED}the end xxx")
-    assert max(map(len, lines)) < logs.MAX_LINE + 100
+    assert lines[-1].startswith(f"{serverlogs.CONTINUED}the end xxx")
+    assert max(map(len, lines)) < serverlogs.MAX_LINE + 100
 
 
 def test_a_stack_and_a_text_of_an_exception_are_cleaned_too() -> None:
     made = record("here")
     made.stack_info = f"Stack\n{EVIL}"
-    assert "\x1b" not in logs.PlainFormatter().format(made)
+    assert "\x1b" not in serverlogs.PlainFormatter().format(made)
     made.exc_text = "Traceback"
-    lines = logs.PlainFormatter().format(made).split("\n")
+    lines = serverlogs.PlainFormatter().format(made).split("\n")
     assert lines[1:3] == ["  | Traceback", "  | Stack"]
 
 
@@ -119,7 +119,7 @@ def test_a_key_in_a_traceback_is_cut_out_whole() -> None:
     try:
         raise ValueError(key)
     except ValueError as error:
-        text = logs.PlainFormatter().format(record("with %s", key, failure=error))
+        text = serverlogs.PlainFormatter().format(record("with %s", key, failure=error))
     assert "MIGH" not in text
 
 
@@ -127,8 +127,8 @@ def test_every_handler_that_commands_set_up_formats_lines() -> None:
     root = logging.getLogger()
     before = root.handlers[:], root.level, logging.getLogger("mooring").level
     try:
-        logs.configure()
-        assert all(isinstance(handler.formatter, logs.LineFormatter) for handler in root.handlers)
+        serverlogs.configure()
+        assert all(isinstance(handler.formatter, serverlogs.LineFormatter) for handler in root.handlers)
     finally:
         root.handlers[:], level, ours = before
         root.setLevel(level)
@@ -136,15 +136,15 @@ def test_every_handler_that_commands_set_up_formats_lines() -> None:
 
 
 def test_what_commands_print_is_cleaned(capsys: pytest.CaptureFixture[str]) -> None:
-    output.echo(EVIL, "second")
-    output.echo()
-    output.echo(EVIL, err=True)
-    output.print_table(("NAME", "AGE"), [(EVIL, "1d"), ("y" * 5000, "2d")])
+    printing.echo(EVIL, "second")
+    printing.echo()
+    printing.echo(EVIL, err=True)
+    printing.print_table(("NAME", "AGE"), [(EVIL, "1d"), ("y" * 5000, "2d")])
     printed = capsys.readouterr()
     lines = printed.out.split("\n")
     assert lines[:3] == [SHOWN, "second", ""]
     assert printed.err == SHOWN + "\n"
-    assert max(map(len, lines)) < output.MAX_CELL + 100
+    assert max(map(len, lines)) < printing.MAX_CELL + 100
     assert all(line.isprintable() for line in lines)
 
 
@@ -167,4 +167,4 @@ def test_commands_print_through_one_function_only() -> None:
                 "sys.stdout.write",
             }:
                 printing.add(path.name)
-    assert printing == {"main.py", "output.py"}
+    assert printing == {"main.py", "printing.py"}

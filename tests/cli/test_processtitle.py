@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from mooring.cli.main import program
-from mooring.cli.processtitle import SECRET_OPTIONS, without_secrets
+from mooring.cli.main import SECRET_OPTIONS, program, without_secrets
 from mooring.plane.configuration import SUBJECTS
 from mooring.trust.k3s.agentfile import k3s_keys, refused_flag
 from tests.support.ports import free_port

@@ -28,7 +28,7 @@ from mooring.controllers import standalonetable
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, mooring, process
 from tests.support.joinplans import join_options, join_plan

@@ -19,8 +19,8 @@ from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, new_record
 from mooring.trust.discovery.errors import EndpointDownError
-from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig
+from mooring.trust.kubeconfig import KubeconfigUser, user_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support.commandline import CommandLine, mooring
 from tests.support.testca import ThrowawayCA
 

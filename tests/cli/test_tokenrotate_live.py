@@ -15,7 +15,7 @@ from mooring.clock import SystemClock
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpRequest, HttpResponse, Trust
 from mooring.trust.k3s.token import parse_token
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually

@@ -16,8 +16,8 @@ from mooring.errors import NotFoundError
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.k3s.token import parse_token as parse_k3s_token
-from mooring.trust.kubeconfig.model import user_kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from mooring.trust.kubeconfig import user_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig, parse_kubeconfig
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server, start_server
 from tests.support.ports import free_port

@@ -38,7 +38,7 @@ from mooring.errors import (
 )
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import AnswerTooLongError, BalancerAnswerError, NotKubernetesError
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support import peer
 from tests.support.liveserver import LiveServer
 from tests.support.ports import free_port

@@ -15,7 +15,7 @@ import pytest
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import AuthProvider, Cluster, ExecPlugin, KubeconfigUser
+from mooring.trust.kubeconfig import AuthProvider, Cluster, ExecPlugin, KubeconfigUser
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA
 

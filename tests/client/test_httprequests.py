@@ -25,7 +25,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.names import subject
 from mooring.secret import Secret
-from mooring.trust.discovery.polling import DiscoveryExchange, Notice
+from mooring.trust.discovery.fetch import DiscoveryExchange, Notice
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     CERTIFICATE_TIME,
@@ -42,7 +42,7 @@ from mooring.trust.httpexchange import (
     Trust,
     Wait,
 )
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support import peer
 from tests.support.manualclock import ManualClock
 from tests.support.manualloop import ManualLoop

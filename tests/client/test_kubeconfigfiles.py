@@ -9,8 +9,8 @@ import pytest
 from mooring.client.kubeconfigfiles import default_paths, load, load_config
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import ExecPlugin, KubeconfigUser, user_kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig
+from mooring.trust.kubeconfig import ExecPlugin, KubeconfigUser, user_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig
 
 
 def written(path: Path, server: str, **user: str) -> Path:

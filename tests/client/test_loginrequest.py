@@ -19,7 +19,7 @@ from mooring.pki.x509 import profiles
 from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from mooring.trust.loginrecord import CERTIFICATE, TOKEN, Credential, Place
 from tests.support.manualclock import EPOCH, ManualClock
 from tests.support.slowkeys import rsa_key

@@ -17,7 +17,7 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.discovery.fetch import cluster_info_request, connection_error
 from mooring.trust.httpexchange import CERTIFICATE, PROXY, HttpFailure, HttpRequest, HttpResponse, Trust
-from mooring.trust.kubeconfig.model import Cluster, ExecPlugin, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, ExecPlugin, KubeconfigUser
 from tests.support import peer
 from tests.support.connectproxy import ConnectProxy, connect_proxy
 from tests.support.ports import free_port

@@ -33,10 +33,9 @@ from mooring.pki.x509 import bundles
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
+from mooring.trust.discovery.fetch import Polling, discover_by_token
 from mooring.trust.discovery.pins import Pin, pins_of
-from mooring.trust.discovery.polling import Polling
-from mooring.trust.discovery.token import discover_by_token
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support.joinplans import join_options, join_plan
 from tests.support.killable import KillableServer, check_takeover, controllers_lease, history, lease_held_by, seeded
 

@@ -21,8 +21,8 @@ from mooring.pki.keys import load_private_key, public_key_der
 from mooring.pki.x509 import bundles
 from mooring.pki.x509.verify import ClientTrust
 from mooring.trust.discovery.clusterinfo import NAME, NAMESPACE
-from mooring.trust.kubeconfig.model import discovery_cluster
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfig import discovery_cluster
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import DYING, KillableServer, history, seeded

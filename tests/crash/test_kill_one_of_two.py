@@ -27,7 +27,7 @@ from mooring.pki.x509.requests import parse_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support import sharedstore
 from tests.support.killable import (
     KillableServer,

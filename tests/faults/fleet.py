@@ -33,7 +33,7 @@ from mooring.secret import Secret
 from mooring.trust.bootstraptoken.restrictions import Restrictions, joined_keys
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, new_record, secret_name, to_secret
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.fetch import Polling
 from tests.support.joinplans import join_options, join_plan
 
 LIFETIME_SECONDS = 600

@@ -23,7 +23,7 @@ from mooring.pki.keys import generate_key
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, Selected
 from tests.kubeadm.peers import GROUP, node_request
 from tests.support.kubeapiserver import MISSING, KubeApiServer, running
 from tests.support.polling import eventually

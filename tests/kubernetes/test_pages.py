@@ -26,7 +26,7 @@ import yaml
 from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.citations import FENCE
 from tests.kubeadm.peers import node_request
 from tests.support import etcd

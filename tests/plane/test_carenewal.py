@@ -19,7 +19,7 @@ from mooring.plane.datadirectory import Reloading
 from mooring.plane.keystore import KeyStore, prepare
 from mooring.plane.servingcertificate import ServingPair
 from mooring.settings.serving import ServingSettings
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 from tests.support.manualclock import EPOCH, ManualClock, settle
 from tests.support.testca import ThrowawayCA, by_library
 

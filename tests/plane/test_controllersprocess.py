@@ -21,7 +21,7 @@ from mooring.errors import ConfigError
 from mooring.plane.controllersprocess import ClockError, LeaseApi, StandaloneConfig, manifests_command, running, serve
 from mooring.settings.controllers import StandaloneSettings
 from mooring.settings.signing import ApprovalSettings, SigningSettings
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, Selected
 from tests.support.kubernetespeer import KubernetesPeer, kubernetes_peer
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import EPOCH

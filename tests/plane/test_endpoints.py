@@ -20,8 +20,8 @@ from mooring.plane.addresses import FILE, LOOK_SECONDS, MAX_KEPT, LostAddresses,
 from mooring.plane.configuration import server_config
 from mooring.plane.keystore import prepare
 from mooring.settings.addresses import Endpoint
-from mooring.trust.kubeconfig.model import KubeconfigUser, user_kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig
+from mooring.trust.kubeconfig import KubeconfigUser, user_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support.manualclock import ManualClock
 
 MADE = Path(__file__).parents[1] / "vectors/datadirectories/3d16da1.tar.xz"

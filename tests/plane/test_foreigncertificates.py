@@ -28,7 +28,7 @@ from mooring.pki.x509.encoding.der import encoded
 from mooring.plane.servingcertificate import anchor, from_file
 from mooring.secret import Secret
 from mooring.server.transport.tls import server_context
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 from tests.plane.test_keystore import prepared
 from tests.support.manualclock import EPOCH
 from tests.support.rawcertificate import (

@@ -32,8 +32,8 @@ from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.datadirectory import only_server
 from mooring.plane.keystore import Prepared, prepare
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import KubeconfigUser
-from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from mooring.trust.kubeconfig import KubeconfigUser
+from mooring.trust.kubeconfigtext import format_kubeconfig, parse_kubeconfig
 from tests.support.testca import ThrowawayCA, by_library
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

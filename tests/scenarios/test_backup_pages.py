@@ -14,7 +14,7 @@ import pytest
 from mooring.client.cluster import ClusterClient
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 from tests.support import etcd
 from tests.support.pagecommands import Machines, blocks
 from tests.support.ports import free_port

@@ -20,7 +20,7 @@ from mooring.clock import SystemClock, rfc3339
 from mooring.controllers.standalonetable import LEASE, STANDALONE
 from mooring.pki.keys import generate_key
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, Selected
 from tests.kubeadm.peers import node_request
 from tests.support.killable import history
 from tests.support.liveserver import LiveServer, start_server

@@ -15,7 +15,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.errors import UnauthorizedError
 from mooring.pki.x509.bundles import certificates
 from mooring.trust.discovery.pins import pin_of
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 from tests.support.commandline import Outcome, process
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually

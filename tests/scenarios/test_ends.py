@@ -29,7 +29,7 @@ from mooring.pki.x509.requests import build_request
 from mooring.plane.storemark.markfile import FILE_NAME, read_mark
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import NotKubernetesError
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.scenarios.test_revocation import jane, user_of
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import KillableServer, client_of

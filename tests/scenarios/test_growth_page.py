@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli.datastore import migrate
+from mooring.cli import datastore
 from mooring.client.cluster import ClusterClient
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
 from mooring.errors import MooringError
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 from tests.support import etcd
 from tests.support.commandline import CommandLine, mooring
 from tests.support.pagecommands import Machines, blocks
@@ -113,7 +113,7 @@ def _grow(
     assert "a server still uses it; stop every server" in mooring(*words[1:]).err
     for number in (2, 3):
         machines.end(f"server {number}")
-    monkeypatch.setattr(migrate, "QUIET_SECONDS", 1.0)  # every server is known to be stopped
+    monkeypatch.setattr(datastore, "QUIET_SECONDS", 1.0)  # every server is known to be stopped
     mooring.done(*words[1:])
     machines.start(page[""][0], FIRST, "server again")
     machines.wait_for("server again", "To administrate:")

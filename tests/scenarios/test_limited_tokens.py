@@ -19,7 +19,7 @@ from mooring.secret import Secret
 from mooring.trust.bootstraptoken.restrictions import Restrictions, join_record, joined_keys, parse_networks
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, new_record, secret_name, to_secret
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support.killable import client_of, lease_held_by, seeded, servers_on_one_store
 
 ALLOWED = 5

@@ -23,7 +23,7 @@ from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from mooring.trust.lineage import record_name
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import KillableServer, client_of, seeded

@@ -13,7 +13,7 @@ from mooring.api.mooring.certificaterevocation import PLURAL, entry_name
 from mooring.errors import ApiError, MooringError, UnauthorizedError
 from mooring.identity import NODES
 from mooring.plane.storemark.markfile import read_mark
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.scenarios.test_ends import until
 from tests.scenarios.test_revocation import jane, user_of
 from tests.support import etcd

@@ -22,7 +22,7 @@ from mooring.pki.x509.authority import Authority, serial_number
 from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support.commandline import process
 from tests.support.killable import client_of, servers_on_one_store
 

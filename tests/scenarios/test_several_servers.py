@@ -23,7 +23,7 @@ from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
 from mooring.storage.keyspace import FORMAT_LEVEL, FORMAT_SERVERS
 from mooring.storage.table import open_storage
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support import etcd, forkserver
 from tests.support.joinplans import join_options, join_plan
 from tests.support.liveserver import LiveServer, start_server

@@ -18,7 +18,7 @@ from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support.commandline import process
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.ports import free_port

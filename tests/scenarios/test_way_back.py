@@ -29,7 +29,7 @@ from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 from mooring.trust.discovery.pins import pins_of
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support import forkserver
 from tests.support.joinplans import join_options, join_plan
 from tests.support.killable import KillableServer, client_of, seeded

@@ -24,11 +24,10 @@ from mooring.plane.lifecycle import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.discovery.fetch import Polling, discover_by_token
 from mooring.trust.discovery.pins import pins_of
-from mooring.trust.discovery.polling import Polling
-from mooring.trust.discovery.token import discover_by_token
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support import forkserver
 from tests.support.killable import controllers_lease, history
 from tests.support.liveserver import LiveServer, running_server, start_server

@@ -10,7 +10,7 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.server.authentication.kubeconfigtarget import TargetConnector
 from mooring.trust.httpexchange import PROXY, HttpFailure, HttpRequest, HttpResponse
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, Selected
 from tests.support import peer
 from tests.support.connectproxy import connect_proxy
 from tests.support.testca import ThrowawayCA

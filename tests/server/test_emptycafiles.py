@@ -11,7 +11,7 @@ from mooring.errors import ConfigError, StorageError
 from mooring.server.authentication.kubeconfigtarget import inlined
 from mooring.settings.storage import StorageSettings
 from mooring.storage.etcd.connection import EtcdConnection
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, Selected
 
 EMPTY = "is empty: without a CA every CA of this machine would be trusted"
 

@@ -324,7 +324,7 @@ def test_neither_password_nor_keystones_token_is_in_any_log(
     imitation: SimulatedKeystone, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    caplog.set_level(logging.INFO, "httpcore2")  # as `mooring.cli.printing.logs` has it
+    caplog.set_level(logging.INFO, "httpcore2")  # as `mooring.cli.serverlogs` has it
     token = imitation.token("jane", "Default")
     subject = dict(token.headers)[b"x-subject-token"].decode()
     imitation.override = token

@@ -20,7 +20,7 @@ from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.server.authentication.kubeconfigtarget import KubeconfigTarget, inlined
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
-from mooring.trust.kubeconfig.model import select_context
+from mooring.trust.kubeconfig import select_context
 from tests.support.testca import ThrowawayCA
 from tests.support.tokenwebhook import SimulatedWebhook, answers, kubeconfig, waits
 

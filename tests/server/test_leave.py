@@ -26,7 +26,7 @@ from mooring.errors import ConfigError, ForbiddenError, NotFoundError, StorageEr
 from mooring.identity import NODES
 from mooring.pki.keys import public_key_fingerprint
 from mooring.pki.x509 import bundles
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 from tests.scenarios.test_renewal import joined
 from tests.support import reissue
 from tests.support.liveserver import LiveServer, live_server, start_server

@@ -1,4 +1,4 @@
-"""An in-memory cluster for discovery: answers requests of `mooring.trust.discovery.token` as an API server and a TLS stack would.
+"""An in-memory cluster for discovery: answers requests of `mooring.trust.discovery.fetch` as an API server and a TLS stack would.
 
 It serves a real ConfigMap with real signatures; faults are set as fields, not mocked calls.
 """
@@ -22,7 +22,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.polling import Notice
+from mooring.trust.discovery.fetch import Notice
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     UNREACHABLE,

@@ -10,8 +10,8 @@ from mooring.pki.keys import generate_key, private_key_pem
 from mooring.pki.x509.authority import self_signed_ca
 from mooring.secret import Secret
 from mooring.storage.sqlite import kine
-from mooring.trust.k3s.bootstrapdata import PREFIX, BootstrapFile, seal_row
 from mooring.trust.k3s.cahash import ca_hash
+from mooring.trust.sharedkeys.k3sbootstrapdata import PREFIX, BootstrapFile, seal_row
 
 
 def write_k3s_server(directory: Path, password: str) -> str:

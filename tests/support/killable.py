@@ -30,7 +30,7 @@ from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.storage.contract import StoredChange
 from mooring.storage.sqlite.driver import SqliteStorage
 from mooring.trust.httpexchange import UNVERIFIED, HttpRequest, HttpResponse
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support import forkserver
 from tests.support.ports import free_port
 from tests.support.sharedstore import shared_store

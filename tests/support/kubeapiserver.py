@@ -21,7 +21,7 @@ from mooring.client.cluster import ClusterClient, connect
 from mooring.client.kubeconfigfiles import load
 from mooring.errors import MooringError
 from mooring.pki.keys import generate_key, private_key_pem, public_key_pem
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support.commandline import process
 from tests.support.ports import free_port
 from tests.support.standalonecontrollers import write_kubeconfig

@@ -26,7 +26,7 @@ from mooring.api.paths import GROUP
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, SystemClock, rfc3339
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support.httphandler import HttpHandler
 from tests.support.peer import server_context
 from tests.support.testca import LOOPBACK, ThrowawayCA

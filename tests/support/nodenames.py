@@ -12,7 +12,7 @@ from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_k
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, Selected
 from tests.support.liveserver import LiveServer
 
 REQUESTS = certificaterequest.PLURAL

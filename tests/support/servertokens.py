@@ -8,7 +8,7 @@ from mooring.client.http.requests import fetch
 from mooring.clock import SystemClock
 from mooring.secret import Secret
 from mooring.trust.httpexchange import HttpRequest, HttpResponse, Trust
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support.liveserver import LiveServer
 from tests.support.polling import eventually
 

@@ -29,7 +29,7 @@ from mooring.pki.keys import PublicKey, accepted_public_key, signature_hash
 from mooring.pki.x509 import names
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import IPAddress
-from mooring.trust.k3s import headers
+from mooring.trust.k3s import identity
 from mooring.trust.k3s.cahash import ca_hash
 from tests.support.httphandler import HttpHandler
 from tests.support.testca import Pair, ThrowawayCA, read
@@ -37,8 +37,8 @@ from tests.support.testca import Pair, ThrowawayCA, read
 PASSWORD = "0123456789abcdef"
 BOOTSTRAP = "abcdef.0123456789abcdef"
 SUBJECTS = {
-    headers.CLIENT_KUBE_PROXY: ("system:kube-proxy", ()),
-    headers.CLIENT_CONTROLLER: ("system:k3s-controller", ()),
+    identity.CLIENT_KUBE_PROXY: ("system:kube-proxy", ()),
+    identity.CLIENT_CONTROLLER: ("system:k3s-controller", ()),
 }
 
 
@@ -107,7 +107,7 @@ class SupervisorPeer:
         overridden = self.override(asked)
         if overridden is not None:
             return overridden
-        if asked.path == headers.CACERTS:
+        if asked.path == identity.CACERTS:
             return 200, self.ca.certificate_pem
         if asked.path.startswith("/api/"):
             return _status(404 if self._is_node(asked) else 401, "no such object")
@@ -119,11 +119,11 @@ class SupervisorPeer:
         if asked.method == "POST":
             return self._issue(asked)
         bodies = {
-            headers.CONFIG: b'{"HTTPSPort": 6443, "SupervisorPort": 6443, "ClusterDomain": "cluster.local"}',
-            headers.CLIENT_CA: self.ca.certificate_pem,
-            headers.SERVER_CA: self.ca.certificate_pem,
-            headers.APISERVERS: json.dumps(self.apiservers or [f"127.0.0.1:{self.port}"]).encode(),
-            headers.READYZ: b"ok",
+            identity.CONFIG: b'{"HTTPSPort": 6443, "SupervisorPort": 6443, "ClusterDomain": "cluster.local"}',
+            identity.CLIENT_CA: self.ca.certificate_pem,
+            identity.SERVER_CA: self.ca.certificate_pem,
+            identity.APISERVERS: json.dumps(self.apiservers or [f"127.0.0.1:{self.port}"]).encode(),
+            identity.READYZ: b"ok",
         }
         return (200, bodies[asked.path]) if asked.path in bodies else _status(404, "not found")
 
@@ -145,8 +145,8 @@ class SupervisorPeer:
                 return _status(400, "node name and password are needed")
             if self.passwords.setdefault(asked.node_name, asked.node_password) != asked.node_password:
                 return _status(403, f"unable to verify password for node {asked.node_name}: hash does not match")
-        serves = asked.path == headers.SERVING_KUBELET
-        if asked.path == headers.CLIENT_KUBELET:
+        serves = asked.path == identity.SERVING_KUBELET
+        if asked.path == identity.CLIENT_KUBELET:
             self.deleted_nodes.discard(asked.node_name)
         default = (asked.node_name, ()) if serves else (f"system:node:{asked.node_name}", ("system:nodes",))
         common_name, groups = SUBJECTS.get(asked.path, default)
@@ -193,9 +193,9 @@ def supervisor_peer(ca: ThrowawayCA | None = None, serving: Pair | None = None) 
                 self.path,
                 _user_of(self.connection),
                 self.headers.get("Authorization", ""),
-                self.headers.get(headers.NODE_NAME, ""),
-                self.headers.get(headers.NODE_PASSWORD, ""),
-                self.headers.get(headers.NODE_IP, ""),
+                self.headers.get(identity.NODE_NAME, ""),
+                self.headers.get(identity.NODE_PASSWORD, ""),
+                self.headers.get(identity.NODE_IP, ""),
                 self.rfile.read(length),
             )
             peer.asked.append(asked)

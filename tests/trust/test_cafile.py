@@ -6,7 +6,7 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.trust.httpsurl import named_cas
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigError, flatten_cluster
+from mooring.trust.kubeconfig import Cluster, KubeconfigError, flatten_cluster
 
 EMPTY = r'"/etc/ca.crt" is empty: without a CA every CA of this machine would be trusted'
 

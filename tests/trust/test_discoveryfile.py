@@ -14,9 +14,8 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
 from mooring.trust.discovery import clusterinfo, errors
-from mooring.trust.discovery.fetch import MAX_BODY, cluster_info_request, led_by_proved, trust_of
+from mooring.trust.discovery.fetch import MAX_BODY, Polling, cluster_info_request, led_by_proved, trust_of
 from mooring.trust.discovery.file import discover_by_file, discover_by_url
-from mooring.trust.discovery.polling import Polling
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import (
     ACCEPT_JSON,
@@ -30,7 +29,7 @@ from mooring.trust.httpexchange import (
     HttpResponse,
     Trust,
 )
-from mooring.trust.kubeconfig.model import (
+from mooring.trust.kubeconfig import (
     Cluster,
     ExecPlugin,
     Kubeconfig,
@@ -38,7 +37,7 @@ from mooring.trust.kubeconfig.model import (
     cluster_info_kubeconfig,
     user_kubeconfig,
 )
-from mooring.trust.kubeconfig.text import format_kubeconfig, kubeconfig_object, parse_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig, kubeconfig_object, parse_kubeconfig
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, signed_cluster_info, status
 
 HOST = "cluster.test:6443"

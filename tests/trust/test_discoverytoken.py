@@ -21,10 +21,8 @@ from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.discovery import clusterinfo, errors
-from mooring.trust.discovery.fetch import MAX_BODY, cluster_info_request, trust_of
+from mooring.trust.discovery.fetch import MAX_BODY, Polling, cluster_info_request, discover_by_token, trust_of
 from mooring.trust.discovery.pins import Pin, pins_of
-from mooring.trust.discovery.polling import Polling
-from mooring.trust.discovery.token import discover_by_token
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import (
     CERTIFICATE,
@@ -41,7 +39,7 @@ from mooring.trust.httpexchange import (
     send,
 )
 from mooring.trust.k3s.cahash import check_ca_hash
-from mooring.trust.kubeconfig.model import (
+from mooring.trust.kubeconfig import (
     Cluster,
     Kubeconfig,
     KubeconfigUser,
@@ -49,7 +47,7 @@ from mooring.trust.kubeconfig.model import (
     cluster_info_kubeconfig,
     user_kubeconfig,
 )
-from mooring.trust.kubeconfig.text import format_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support.discoverypeer import CA, NOW, OTHER_CA, Network, Server, signed_cluster_info, status, token_secret
 
 TOKEN = parse_token("aaaaaa.1111111111111111")

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.protobuf import put_bytes, put_number
-from mooring.trust.encryption.ciphers import CipherError
 from mooring.trust.encryption.encryptedobject import (
     AES_GCM_KEY,
+    CipherError,
     EncryptedDataKey,
     EncryptedObject,
     decode_encrypted_object,

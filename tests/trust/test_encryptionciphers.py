@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.encryption.ciphers import (
+from mooring.trust.encryption.encryptedobject import (
     ENCRYPTED,
     AesCbc,
     AesGcm,

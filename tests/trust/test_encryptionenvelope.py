@@ -11,9 +11,10 @@ import pytest
 
 from mooring.secret import Secret
 from mooring.trust.encryption import transformer as module
-from mooring.trust.encryption.ciphers import AesGcm, CipherError
 from mooring.trust.encryption.encryptedobject import (
     AES_GCM_KEY,
+    AesGcm,
+    CipherError,
     EncryptedDataKey,
     EncryptedObject,
     encode_encrypted_object,

@@ -17,7 +17,7 @@ from mooring.trust.httpsurl import (
     tls_name,
     url_of,
 )
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 
 
 @pytest.mark.parametrize(

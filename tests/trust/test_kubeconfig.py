@@ -11,7 +11,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import (
+from mooring.trust.kubeconfig import (
     CLIENT_CA,
     AuthProvider,
     Cluster,

@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import (
-    Cluster,
-    Kubeconfig,
-    KubeconfigContext,
-    KubeconfigError,
-    KubeconfigUser,
-)
-from mooring.trust.kubeconfig.text import add_entries, load, parse_kubeconfig, remove_entries, set_fields
+from mooring.trust.kubeconfig import Cluster, Kubeconfig, KubeconfigContext, KubeconfigError, KubeconfigUser
+from mooring.trust.kubeconfigtext import add_entries, load, parse_kubeconfig, remove_entries, set_fields
 
 NEW = Kubeconfig(
     (Cluster("new", "https://new.example"),),

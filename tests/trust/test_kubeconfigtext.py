@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import (
+from mooring.trust.kubeconfig import (
     AuthProvider,
     Cluster,
     ExecPlugin,
@@ -21,7 +21,7 @@ from mooring.trust.kubeconfig.model import (
     KubeconfigError,
     KubeconfigUser,
 )
-from mooring.trust.kubeconfig.text import dump_object, format_kubeconfig, kubeconfig_object, parse_kubeconfig
+from mooring.trust.kubeconfigtext import dump_object, format_kubeconfig, kubeconfig_object, parse_kubeconfig
 
 FULL_TEXT = """\
 apiVersion: v1

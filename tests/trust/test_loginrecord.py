@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 from mooring.trust.loginrecord import (
     API_VERSIONS,
     SPARE,

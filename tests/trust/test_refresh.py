@@ -21,8 +21,8 @@ from mooring.trust.discovery.refresh import (
 )
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import CERTIFICATE, TIMEOUT, UNREACHABLE, HttpFailure, Trust
-from mooring.trust.kubeconfig.model import Cluster, Kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig
+from mooring.trust.kubeconfig import Cluster, Kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
 
 A, B, C = "a.test:6443", "b.test:6443", "c.test:6443"

@@ -10,7 +10,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock
 from mooring.errors import MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.trust.answertext import explained_by
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 
 REFUSED_SECONDS = 5.0
 """Seconds for which 401 is retried."""

@@ -32,12 +32,11 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.verify import ClientTrust
 from mooring.reminders import LastingProblem
 from mooring.trust.discovery.errors import DiscoveryError
-from mooring.trust.discovery.fetch import prove_server
+from mooring.trust.discovery.fetch import Notice, prove_server
 from mooring.trust.discovery.pins import pin_of
-from mooring.trust.discovery.polling import Notice
 from mooring.trust.discovery.refresh import MergeBase, refresh_cluster
 from mooring.trust.discovery.trustedcluster import TrustedCluster
-from mooring.trust.kubeconfig.model import Cluster, address_of
+from mooring.trust.kubeconfig import Cluster, address_of
 
 log = logging.getLogger("mooring.agent")
 

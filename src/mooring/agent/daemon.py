@@ -36,7 +36,7 @@ from mooring.trust.bootstraptoken.restrictions import TOKEN_USED_UP
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.httpsurl import url_of
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
-from mooring.trust.kubeconfig.model import Cluster, address_of
+from mooring.trust.kubeconfig import Cluster, address_of
 
 TRUSTED_CAS = "mooring.dev/trusted-cas"
 """Annotation: `sha256:<hex of the public key>` of each CA, separated by commas."""

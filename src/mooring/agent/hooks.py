@@ -25,7 +25,7 @@ from mooring.agent.disk import RecordFile
 from mooring.agent.steps import with_deadline
 from mooring.clock import Clock
 from mooring.errors import MooringError
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 
 log = logging.getLogger("mooring.agent")
 

@@ -55,16 +55,21 @@ from mooring.secret import Secret
 from mooring.trust.answertext import explained_by
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.errors import ClockSkewError, DiscoveryError
-from mooring.trust.discovery.fetch import led_by_proved
+from mooring.trust.discovery.fetch import (
+    SIGNATURE_ALONE,
+    DiscoveryExchange,
+    Notice,
+    Polling,
+    discover_by_token,
+    led_by_proved,
+)
 from mooring.trust.discovery.file import discover_by_file, discover_by_url
-from mooring.trust.discovery.polling import DiscoveryExchange, Notice, Polling
 from mooring.trust.discovery.refresh import merge_published
-from mooring.trust.discovery.token import SIGNATURE_ALONE, discover_by_token
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan, JoinSettings
 from mooring.trust.k3s.cahash import check_ca_hash
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 
 NAME_REFUSED_SECONDS = 2.0
 """Seconds for which a 403 in the step `name` is retried. Discovery has just shown that the server responds."""

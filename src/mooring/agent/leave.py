@@ -28,7 +28,7 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 
 PATH = "/mooring/v1/leave"
 _OF_CONTROL_PLANE = ("ca.key", "apiserver.crt")

@@ -31,7 +31,7 @@ from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError,
 from mooring.identity import NODE_PREFIX
 from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.answertext import explained_by
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 
 log = logging.getLogger("mooring.agent")
 

@@ -33,7 +33,7 @@ from mooring.client.sourceaddress import source_address
 from mooring.clock import rfc3339
 from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, NotFoundError
 from mooring.trust.httpsurl import dialled_host
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 """Go's names for the output of `uname -m`. Others (ppc64le, s390x, riscv64) are the same."""

@@ -41,7 +41,7 @@ from mooring.pki.keys import PrivateKey, load_private_key, private_key_pem
 from mooring.pki.x509 import bundles
 from mooring.trust.discovery.refresh import BASE, MergeBase, digest, merge_base
 from mooring.trust.httpproxy import proxy_url_problem
-from mooring.trust.kubeconfig.model import (
+from mooring.trust.kubeconfig import (
     CLUSTER_NAME,
     Cluster,
     Kubeconfig,
@@ -55,7 +55,7 @@ from mooring.trust.kubeconfig.model import (
     user_kubeconfig,
     validate_kubeconfig,
 )
-from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig, parse_kubeconfig
 from mooring.trust.serverlist import valid_addresses
 
 LOAD_BALANCER = "mooring.dev/load-balancer"

@@ -21,7 +21,7 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import CheckedPeer
 from mooring.settings.declaration import Settings
 from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse
-from mooring.trust.kubeconfig.model import Selected
+from mooring.trust.kubeconfig import Selected
 
 MAX_FILE = 4 << 20
 """Bytes of a file, unless its reader expects more."""

@@ -12,11 +12,10 @@ from mooring.api.mooring.lineagerecord import PLURAL, entries_of
 from mooring.api.mooring.nodeidentity import PLURAL as NODE_IDENTITIES
 from mooring.api.mooring.nodeidentity import keys_of
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
+from mooring.cli import cluster, printing
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.flags import LISTED, NODE, REPORTED, TOKEN, output_option
-from mooring.cli.printing import output as printing
-from mooring.cli.printing.output import echo, print_document
+from mooring.cli.printing import echo, print_document
 from mooring.cli.valuecompletion import complete_node, complete_token
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock

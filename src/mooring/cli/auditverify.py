@@ -23,7 +23,7 @@ from mooring.cli.audit import REQUESTS, certificates_in, claims_in, fetch_claims
 from mooring.cli.cluster import ChosenCluster, one_cluster_options
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import REPORTED, output_option, usage
-from mooring.cli.printing.output import echo, print_document
+from mooring.cli.printing import echo, print_document
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock

@@ -12,12 +12,10 @@ import click
 
 from mooring.apimachinery.schema import Obj
 from mooring.authn.reasons import UNKNOWN_CA, reasons
-from mooring.cli import cluster
+from mooring.cli import cluster, printing
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.flags import REPORTED, output_option
-from mooring.cli.printing import output
-from mooring.cli.printing.output import echo
-from mooring.cli.printing.plaintext import redacted
+from mooring.cli.printing import echo, redacted
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError, check_is_mooring
@@ -201,7 +199,7 @@ def _print_explanation(response: Obj, form: str) -> None:
     if form == "text":
         print_explanation(response)
     else:
-        output.print_document(response, form)
+        printing.print_document(response, form)
 
 
 def print_explanation(response: Obj) -> None:
@@ -211,7 +209,7 @@ def print_explanation(response: Obj) -> None:
     steps = response["authenticators"]
     if steps:
         echo()
-        output.print_table(HEADERS, (_cells(step) for step in steps))
+        printing.print_table(HEADERS, (_cells(step) for step in steps))
     for title, lines in _hints(response):
         echo("", title)
         for line in lines:
@@ -298,9 +296,9 @@ async def review(client: ClusterClient) -> Obj:
 
 def _print_identity(found: Obj, form: str) -> None:
     if form == "text":
-        output.print_table(("ATTRIBUTE", "VALUE"), rows(user_of(found)))
+        printing.print_table(("ATTRIBUTE", "VALUE"), rows(user_of(found)))
     else:
-        output.print_document(found, form)
+        printing.print_document(found, form)
 
 
 def user_of(found: Obj) -> Obj:

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from mooring.cli import printing
 from mooring.cli.options.flags import REPORTED, output_option, server_directory
-from mooring.cli.printing import output as printing
 from mooring.clock import SystemClock, rfc3339
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState

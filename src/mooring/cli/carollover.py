@@ -24,12 +24,10 @@ from mooring.api.mooring.certificateauthorityrollover import (
 )
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
-from mooring.cli import cluster
+from mooring.cli import cluster, printing
 from mooring.cli.cluster import ChosenCluster, cluster_options, ending_options
 from mooring.cli.options.flags import DURATION, SHOWN, options_of, output_option
-from mooring.cli.printing import output
-from mooring.cli.printing import output as printing
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import check_is_mooring
 from mooring.clock import Clock
@@ -141,7 +139,7 @@ def run(chosen: ChosenCluster, form: str, work: Work, wait: timedelta) -> None:
 
     rollover = wait_until_reached(look, chosen.run(work), chosen.clock, wait)
     if form in ("json", "yaml"):
-        output.print_document(rollover, form)
+        printing.print_document(rollover, form)
     elif form == "name":
         echo(QUALIFIED)
     else:

@@ -29,8 +29,7 @@ from click.core import ParameterSource
 
 from mooring.api.paths import GROUP
 from mooring.cli.options.flags import DURATION, Command, default_data_dir, kubeconfig_option, options_of
-from mooring.cli.printing.output import echo, print_document
-from mooring.cli.printing.plaintext import redacted
+from mooring.cli.printing import echo, print_document, redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.cluster import ClusterClient, connect
 from mooring.client.files import home
@@ -54,7 +53,7 @@ from mooring.trust.discovery.errors import (
     NotKubernetesError,
     NotTlsError,
 )
-from mooring.trust.kubeconfig.model import Selected
+from mooring.trust.kubeconfig import Selected
 
 T = TypeVar("T")
 

@@ -61,7 +61,7 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "agent": CommandEntry(
             "mooring.cli.join.agent:agent", "Join if needed, then keep this machine's certificate and Node fresh."
         ),
-        "agent unit": CommandEntry("mooring.cli.join.unit:unit", "Print a systemd unit for the agent."),
+        "agent unit": CommandEntry("mooring.cli.join.install:unit", "Print a systemd unit for the agent."),
         "agent install": CommandEntry(
             "mooring.cli.join.install:install", "Install the agent as a service of systemd, and start it."
         ),
@@ -134,7 +134,7 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         ),
         "certs revoke": CommandEntry("mooring.cli.certs.revoke:revoke", "Revoke client certificates of a cluster."),
         "certs list": CommandEntry(
-            "mooring.cli.certs.list:list_certificates", "List the certificates that a cluster knows."
+            "mooring.cli.certs.show:list_certificates", "List the certificates that a cluster knows."
         ),
         "certs check": CommandEntry(
             "mooring.cli.certs.ending:check", "List what ends soon, with an exit code for cron."
@@ -155,19 +155,19 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "snapshot verify": CommandEntry("mooring.cli.snapshot:verify", "Verify that a snapshot is whole."),
         "snapshot restore": CommandEntry("mooring.cli.snapshot:restore", "Restore a snapshot into an empty store."),
         "store verify": CommandEntry(
-            "mooring.cli.storeverify:verify", "Verify a database, and the snapshots beside it."
+            "mooring.cli.snapshot:verify_store", "Verify a database, and the snapshots beside it."
         ),
         "datastore migrate": CommandEntry(
-            "mooring.cli.datastore.migrate:migrate", "Copy a cluster to another store, and compare both."
+            "mooring.cli.datastore:migrate", "Copy a cluster to another store, and compare both."
         ),
         "datastore k3s-bootstrap show": CommandEntry(
-            "mooring.cli.datastore.k3sbootstrap:show", "List the keys in a datastore of k3s, without their content."
+            "mooring.cli.datastore:show", "List the keys in a datastore of k3s, without their content."
         ),
         "datastore k3s-bootstrap import": CommandEntry(
-            "mooring.cli.datastore.k3sbootstrap:import_", "Take the keys of a k3s cluster into a data directory."
+            "mooring.cli.datastore:import_", "Take the keys of a k3s cluster into a data directory."
         ),
         "datastore k3s-bootstrap export": CommandEntry(
-            "mooring.cli.datastore.k3sbootstrap:export", "Write the keys of a data directory into a datastore of k3s."
+            "mooring.cli.datastore:export", "Write the keys of a data directory into a datastore of k3s."
         ),
         "ends list": CommandEntry("mooring.cli.ends:list_ends", "List what a restored store would bring back."),
         "ends apply": CommandEntry("mooring.cli.ends:apply", "End again what a restored store brought back."),

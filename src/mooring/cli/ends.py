@@ -17,7 +17,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, cluster_options, ending_options
 from mooring.cli.options.flags import LISTED, output_option
-from mooring.cli.printing.output import echo, print_document, print_table
+from mooring.cli.printing import echo, print_document, print_table
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import check_is_mooring
 from mooring.clock import rfc3339

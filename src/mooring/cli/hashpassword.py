@@ -12,7 +12,7 @@ import sys
 import click
 
 from mooring.authn.passwordhash import SALT_BYTES, hash_password
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 

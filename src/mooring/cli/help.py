@@ -9,9 +9,9 @@ import click
 from click.shell_completion import get_completion_class
 
 from mooring import __version__, build
+from mooring.cli import printing as printed
 from mooring.cli.options.flags import REPORTED, output_option
-from mooring.cli.printing import output as printed
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 
 
 @click.command("help")

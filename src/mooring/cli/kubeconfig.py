@@ -27,7 +27,7 @@ from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.csr.decision import CsrDecision, decide
 from mooring.cli.csr.show import PLURAL
 from mooring.cli.options.flags import DURATION, not_empty
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import check_writable, read_limited, write_atomic
 from mooring.clock import Clock
@@ -41,8 +41,8 @@ from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
 from mooring.secret import Secret
 from mooring.settings.declaration import split_commas
-from mooring.trust.kubeconfig.model import Kubeconfig, KubeconfigUser, Selected, flatten_cluster, user_kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig
+from mooring.trust.kubeconfig import Kubeconfig, KubeconfigUser, Selected, flatten_cluster, user_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig
 
 MIN_EXPIRATION = timedelta(minutes=10)
 """Shortest lifetime that signers grant (docs/protocol/certificate-signing-requests.md#validation)."""

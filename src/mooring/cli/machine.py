@@ -13,10 +13,10 @@ from mooring.api.mooring.authorizedmachine import KIND, PLURAL
 from mooring.api.paths import API_VERSION
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
+from mooring.cli import printing as printed
 from mooring.cli.cluster import ChosenCluster, changing_options, cluster_options, ending_options, printed_deletions
 from mooring.cli.options.flags import LISTED, MACHINE, SHOWN, not_empty, output_option
-from mooring.cli.printing import output as printed
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.cli.valuecompletion import complete_machine
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import other_program

@@ -1,15 +1,10 @@
-"""Entry point of the command line: runs a command, prints its error, and sets the exit code.
+"""Process title: the command line as other users of the machine read it in `ps`, without its secrets.
 
-Rules kept here:
-* An error is one line on stderr, `Error: …`, never a traceback. Exit codes: 0 success; 1 failure; 2 wrong command line; 70 internal
-  error (MOORING_DEBUG=1 prints the traceback); 130 interrupted; 141 closed pipe.
-* An error never repeats text that looks like a token (law 9), because users paste tokens into wrong places. It never repeats a
-  surplus argument, which may be a password.
-* An error of the file system that no command has explained is explained here, by its path and what to do: a file that this user
-  may not read, a directory in the place of a file, a full disk. It is never a fault of this program.
-* An error of a command line with an empty value says which one is empty: `--token "$(cat missing)"` is one.
-* A standard stream that the caller closed is /dev/null: what is printed is lost, and nothing fails for it.
-* Only click is imported here. The module of a command is imported when the command is used.
+Rules kept here (docs/adr/0055-secrets-out-of-the-process-title.md):
+* The value of an option that takes a secret is replaced, whatever it looks like, and so is every argument that looks like a token.
+* A command line without a secret is left alone: the title is the whole of it, and nothing is imported.
+* Between the start of the program and the replacement others can read the secret for some milliseconds. A file, standard input and
+  the environment do not show it at any time.
 """
 
 from __future__ import annotations
@@ -26,9 +21,69 @@ import click
 
 from mooring import __version__, build
 from mooring.cli.commands import COMMANDS, GROUPS, TableGroup
-from mooring.cli.printing.plaintext import clean, redacted
-from mooring.cli.processtitle import hide_secrets
+from mooring.cli.printing import clean, redacted
 from mooring.errors import ArgumentError, ConfigError, MooringError
+
+SECRET_OPTIONS = frozenset(
+    {
+        "--agent-token",
+        "--certificate-key",
+        "--cluster-secret",
+        "--discovery-token",
+        "--new-token",
+        "--server-token",
+        "--tls-bootstrap-token",
+        "--token",
+        "--vpn-auth",
+        "-t",
+    }
+)
+"""Options whose value is a secret, of every command, and of k3s agent. `tests/cli/test_processtitle.py` proves it complete."""
+SWITCHES = "v"
+"""Short options without a value, which may stand before another one in a word: `-vt`."""
+HIDDEN = "(redacted)"
+
+
+def without_secrets(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with their secrets replaced."""
+    shown: list[str] = []
+    hides_next = False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        option = argument if argument.startswith("--") else f"{argument[:1]}{argument[1:].lstrip(SWITCHES)}"
+        if hides_next:
+            shown.append(HIDDEN)
+        elif equals and name in SECRET_OPTIONS:
+            shown.append(f"{name}={HIDDEN}")
+        elif option[:2] in SECRET_OPTIONS and len(option) > len("-t"):
+            shown.append(f"{argument.removesuffix(option[2:])}{HIDDEN}")
+        else:
+            shown.append(redacted(argument))
+        hides_next = not hides_next and option in SECRET_OPTIONS
+    return shown
+
+
+def hide_secrets(program: str, arguments: Sequence[str]) -> None:
+    """Replace the title of this process when its command line shows a secret."""
+    shown = without_secrets(arguments)
+    if shown != list(arguments):
+        from setproctitle import setproctitle  # needed by few command lines
+
+        setproctitle(" ".join((program, *shown)))
+
+
+# Entry point of the command line: runs a command, prints its error, and sets the exit code.
+#
+# Rules kept here:
+# * An error is one line on stderr, `Error: …`, never a traceback. Exit codes: 0 success; 1 failure; 2 wrong command line; 70
+#   internal error (MOORING_DEBUG=1 prints the traceback); 130 interrupted; 141 closed pipe.
+# * An error never repeats text that looks like a token (law 9), because users paste tokens into wrong places. It never repeats a
+#   surplus argument, which may be a password.
+# * An error of the file system that no command has explained is explained here, by its path and what to do: a file that this user
+#   may not read, a directory in the place of a file, a full disk. It is never a fault of this program.
+# * An error of a command line with an empty value says which one is empty: `--token "$(cat missing)"` is one.
+# * A standard stream that the caller closed is /dev/null: what is printed is lost, and nothing fails for it.
+# * Only click is imported here. The module of a command is imported when the command is used.
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

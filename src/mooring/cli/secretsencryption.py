@@ -17,10 +17,10 @@ from mooring.api.kinds import RESOURCES
 from mooring.apimachinery.codec.yaml import encode_yaml
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
+from mooring.cli import printing as printed
 from mooring.cli.cluster import ChosenCluster, changing_options, cluster_options
 from mooring.cli.options.flags import DURATION, REPORTED, output_option
-from mooring.cli.printing import output as printed
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited, write_atomic
 from mooring.client.serverversion import check_is_mooring

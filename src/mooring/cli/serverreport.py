@@ -18,7 +18,7 @@ from mooring.client.cluster import ClusterClient, connect
 from mooring.clock import Clock
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, UnauthorizedError
 from mooring.trust.discovery.errors import NotKubernetesError
-from mooring.trust.kubeconfig.model import Selected
+from mooring.trust.kubeconfig import Selected
 
 PATH, KIND = "/mooring/v1/status", "ServerStatus"
 LIMIT = 5.0

@@ -15,7 +15,7 @@ import click
 from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.options.flags import DURATION, not_empty, output_option
-from mooring.cli.printing.output import echo, print_document
+from mooring.cli.printing import echo, print_document
 from mooring.client.cluster import ClusterClient
 from mooring.duration import format_duration
 

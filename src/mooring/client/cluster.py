@@ -65,7 +65,7 @@ from mooring.trust.discovery.fetch import BALANCER_STATUSES, connection_error
 from mooring.trust.httpexchange import PROXY, TOO_LONG, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.httpproxy import ProxySettingError
 from mooring.trust.httpsurl import is_https
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected, flatten_cluster
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, Selected, flatten_cluster
 
 Target = str | ResourcePath
 """A resource, or the plural of one that Mooring knows (`"secrets"`)."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
 from mooring.trust.httpsurl import named_cas
-from mooring.trust.kubeconfig.model import (
+from mooring.trust.kubeconfig import (
     Cluster,
     Kubeconfig,
     KubeconfigError,
@@ -25,7 +25,7 @@ from mooring.trust.kubeconfig.model import (
     resolve_paths,
     select_context,
 )
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 
 ADMIN_CONF = "admin.conf"
 KUBEADM_ADMIN_CONF = "/etc/kubernetes/admin.conf"

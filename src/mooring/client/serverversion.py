@@ -10,7 +10,7 @@ from mooring.clock import Clock
 from mooring.errors import BadRequestError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.trust.answertext import is_mooring
 from mooring.trust.discovery.errors import NotKubernetesError
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 
 
 class NotMooringError(PeerError):

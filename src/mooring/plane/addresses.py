@@ -19,8 +19,8 @@ from mooring.listensockets import ListenError, close_all, is_of_this_machine, li
 from mooring.plane.configuration import ServerConfig
 from mooring.settings.addresses import Endpoint, parse_address, parse_endpoint, unpublishable
 from mooring.settings.network import NetworkSettings
-from mooring.trust.kubeconfig.model import CLUSTER_NAME, other_addresses
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfig import CLUSTER_NAME, other_addresses
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 
 # The address that a server listens on, compared with those that it publishes, and the errors of one that it cannot listen on.
 #

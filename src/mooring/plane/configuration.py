@@ -30,7 +30,7 @@ from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.trust.k3s.settings import K3sSettings
-from mooring.trust.sharedkeys.settings import SharedKeysSettings
+from mooring.trust.sharedkeys.servertoken import SharedKeysSettings
 
 S = TypeVar("S", bound=Settings)
 

@@ -43,7 +43,7 @@ from mooring.reconcile.remote import RemoteApi
 from mooring.reconcile.standalonecontrollers import MANIFESTS, StandaloneControllers
 from mooring.settings.controllers import StandaloneSettings
 from mooring.settings.signing import ApprovalSettings, SigningSettings
-from mooring.trust.kubeconfig.model import Selected
+from mooring.trust.kubeconfig import Selected
 
 log = logging.getLogger("mooring")
 

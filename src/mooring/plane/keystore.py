@@ -62,8 +62,8 @@ from mooring.plane.servingcertificate import Pair, read_pair, serving_cas
 from mooring.secret import Secret
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, other_addresses, user_kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, other_addresses, user_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig, parse_kubeconfig
 
 RENEW_LEFT = timedelta(days=120)
 """Life left at which the certificates of the server and of the administrators are renewed: a third of their year."""

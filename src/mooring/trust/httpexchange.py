@@ -17,7 +17,7 @@ from math import inf
 from typing import TypeVar
 
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 
 T = TypeVar("T")
 

@@ -36,8 +36,8 @@ from mooring.settings.declaration import (
 )
 from mooring.settings.nodes import DELETIONS, ENDS_MEMBERSHIP, REGISTRATIONS
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, may_hold_token, parse_token
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.discovery.pins import Pin, PinError, check_pins, parse_pin
-from mooring.trust.discovery.polling import Polling
 from mooring.trust.httpsurl import is_https
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.cahash import check_ca_hash

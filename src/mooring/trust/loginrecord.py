@@ -22,7 +22,7 @@ from typing import Any
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 
 FORMAT = "mooring.dev/login-record/v1"
 SPARE = timedelta(seconds=10)

@@ -26,11 +26,11 @@ from mooring.client.files import TEMPORARY
 from mooring.client.http.credentials import ClientCredentials
 from mooring.clock import Clock
 from mooring.pki.keys import public_key_der
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.httpexchange import CERTIFICATE, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.k3s.exchanges import BY_ROOTS, WANTED
-from mooring.trust.k3s.headers import NODE_IP, NODE_NAME, NODE_PASSWORD
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.k3s.identity import NODE_IP, NODE_NAME, NODE_PASSWORD
+from mooring.trust.kubeconfig import Cluster
 from tests.support.manualclock import HurriedClock
 from tests.support.supervisorpeer import Asked, SupervisorPeer, supervisor_peer
 from tests.support.testca import ThrowawayCA

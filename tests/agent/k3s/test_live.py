@@ -31,7 +31,7 @@ from mooring.pki.keys import public_key_der
 from mooring.pki.x509.names import alternative_names
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.exchanges import KUBELET, WANTED
 from mooring.trust.k3s.token import format_token

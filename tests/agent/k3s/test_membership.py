@@ -22,8 +22,8 @@ from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import public_key_fingerprint
 from mooring.pki.x509.names import alternative_names
 from mooring.secret import Secret
-from mooring.trust.discovery.polling import Polling
-from mooring.trust.k3s import headers
+from mooring.trust.discovery.fetch import Polling
+from mooring.trust.k3s import identity
 from mooring.trust.k3s.exchanges import BY_ROOTS, WANTED
 from tests.support.manualclock import HurriedClock
 from tests.support.peer import http_peer
@@ -34,7 +34,7 @@ from tests.support.testca import ThrowawayCA
 ONCE = Polling(attempts=1)
 NODE = "system:node:worker"
 TRUST = ["GET /cacerts -"] * 3
-READS = [f"GET {path} " for path in (headers.CONFIG, headers.CLIENT_CA, headers.SERVER_CA)]
+READS = [f"GET {path} " for path in (identity.CONFIG, identity.CLIENT_CA, identity.SERVER_CA)]
 REQUESTS = [f"POST {one.path} " for one in WANTED]
 
 
@@ -72,7 +72,7 @@ def fingerprints(member: SupervisedMember) -> dict[str, str]:
 def test_a_join_sends_the_requests_of_a_k3s_agent_in_its_order(peer: SupervisorPeer, tmp_path: Path) -> None:
     joined(plan(peer, tmp_path, peer.token))
     credential = [*(f"{one}basic" for one in (*READS, *REQUESTS[:2])), *(f"{one}{NODE}" for one in REQUESTS[2:])]
-    assert peer.lines == [*TRUST[1:], *credential, f"GET {headers.APISERVERS} {NODE}", f"GET {headers.READYZ} {NODE}"]
+    assert peer.lines == [*TRUST[1:], *credential, f"GET {identity.APISERVERS} {NODE}", f"GET {identity.READYZ} {NODE}"]
 
 
 def test_the_node_is_named_with_its_password_and_addresses_where_k3s_does_so(
@@ -161,7 +161,7 @@ def test_without_a_load_balancer_kubeconfigs_name_the_server(peer: SupervisorPee
 
 def test_a_bootstrap_token_is_a_bearer_token(peer: SupervisorPeer, tmp_path: Path) -> None:
     joined(plan(peer, tmp_path, peer.bootstrap_token))
-    assert peer.lines[2] == f"GET {headers.CONFIG} bearer"
+    assert peer.lines[2] == f"GET {identity.CONFIG} bearer"
     assert peer.asked[2].authorization == f"Bearer {BOOTSTRAP}"
 
 
@@ -178,8 +178,8 @@ def test_a_member_starts_again_without_a_token_and_asks_for_no_certificate(
     assert peer.lines == [
         f"GET /api/v1/nodes/worker {NODE}",
         *(f"{one}{NODE}" for one in READS),
-        f"GET {headers.APISERVERS} {NODE}",
-        f"GET {headers.READYZ} {NODE}",
+        f"GET {identity.APISERVERS} {NODE}",
+        f"GET {identity.READYZ} {NODE}",
     ]
 
 
@@ -221,13 +221,13 @@ def test_a_certificate_that_only_the_supervisor_refuses_gives_way_to_the_token(
     first = fingerprints(joined(plan(peer, tmp_path, peer.token)))
 
     def supervisor_alone_refuses(asked: Asked) -> Answer | None:
-        return (401, b"") if asked.user and asked.path == headers.CONFIG else None
+        return (401, b"") if asked.user and asked.path == identity.CONFIG else None
 
     peer.override = supervisor_alone_refuses
     assert "it does not accept the certificate of this machine" in refused(plan(peer, tmp_path))
     peer.asked.clear()
     again = fingerprints(joined(plan(peer, tmp_path, peer.token)))
-    assert peer.lines[1:3] == [f"GET {headers.CONFIG} {NODE}", f"GET {headers.CONFIG} basic"]
+    assert peer.lines[1:3] == [f"GET {identity.CONFIG} {NODE}", f"GET {identity.CONFIG} basic"]
     assert not set(again.values()) & set(first.values())
 
 
@@ -240,7 +240,7 @@ def test_the_certificate_of_another_name_is_not_used(peer: SupervisorPeer, tmp_p
     )
     peer.asked.clear()
     joined(plan(peer, tmp_path, peer.token, node_name="other"))
-    assert peer.lines[0] == f"GET {headers.CONFIG} basic"
+    assert peer.lines[0] == f"GET {identity.CONFIG} basic"
 
 
 def test_only_what_is_missing_is_asked_for(peer: SupervisorPeer, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_only_what_is_missing_is_asked_for(peer: SupervisorPeer, tmp_path: Path)
     member.files.pairs["client-kube-proxy"].current.unlink()
     peer.asked.clear()
     joined(given)
-    assert [one for one in peer.lines if one.startswith("POST")] == [f"POST {headers.CLIENT_KUBE_PROXY} {NODE}"]
+    assert [one for one in peer.lines if one.startswith("POST")] == [f"POST {identity.CLIENT_KUBE_PROXY} {NODE}"]
 
 
 @pytest.mark.parametrize("setting", ["node_ip", "node_external_ip"])
@@ -259,7 +259,7 @@ def test_a_serving_certificate_without_an_address_that_is_given_now_is_asked_for
     """A dual-stack machine of before has one address in it; k3s asks for all certificates at each start."""
     joined(plan(peer, tmp_path, peer.token))
     given = plan(peer, tmp_path, peer.token, **{setting: ("192.0.2.7", "2001:db8::7")})
-    for asked in ([f"POST {headers.SERVING_KUBELET} {NODE}"], []):
+    for asked in ([f"POST {identity.SERVING_KUBELET} {NODE}"], []):
         peer.asked.clear()
         pair = joined(given).files.pairs["serving-kubelet"].read_pair()
         assert [one for one in peer.lines if one.startswith("POST")] == asked
@@ -326,7 +326,7 @@ def test_a_replaced_ca_is_trusted_when_the_token_names_it(tmp_path: Path) -> Non
     with supervisor_peer() as before, supervisor_peer(ThrowawayCA("the next")) as after:
         joined(plan(before, tmp_path, before.token))
         joined(plan(after, tmp_path, after.token))
-        assert after.posted(headers.CLIENT_KUBELET)
+        assert after.posted(identity.CLIENT_KUBELET)
 
 
 def test_a_server_that_publishes_a_ca_which_does_not_verify_it_changes_nothing(
@@ -334,7 +334,7 @@ def test_a_server_that_publishes_a_ca_which_does_not_verify_it_changes_nothing(
 ) -> None:
     member = joined(plan(peer, tmp_path, peer.token))
     other = ThrowawayCA("an operator's mistake")
-    peer.override = lambda asked: (200, other.certificate_pem) if asked.path == headers.SERVER_CA else None
+    peer.override = lambda asked: (200, other.certificate_pem) if asked.path == identity.SERVER_CA else None
     assert "CA cert validation failed" in refused(plan(peer, tmp_path))
     assert member.files.read_server_ca() == peer.ca.certificate_pem
 
@@ -453,7 +453,7 @@ def test_kubeconfigs_name_the_cas_that_verify_the_server(
     monkeypatch.setenv("SSL_CERT_FILE", str(roots))
     other = ThrowawayCA("the cluster behind the proxy")
     if is_other:
-        peer.override = lambda asked: (200, other.certificate_pem) if asked.path == headers.SERVER_CA else None
+        peer.override = lambda asked: (200, other.certificate_pem) if asked.path == identity.SERVER_CA else None
     said: list[Progress] = []
     given = plan(peer, tmp_path / "root", PASSWORD)
     balancer = f"https://127.0.0.1:{free_port()}"
@@ -485,10 +485,10 @@ def test_a_rejected_node_password_names_the_file_and_the_flag(peer: SupervisorPe
 @pytest.mark.parametrize(
     ("path", "body", "said"),
     [
-        pytest.param(headers.CONFIG, b"\0" * (3 << 20), "longer than", id="3 MiB"),
-        pytest.param(headers.CONFIG, b"[]", "is not the JSON object", id="a configuration that is none"),
-        pytest.param(headers.CLIENT_CA, b"no PEM", "is not a bundle of CAs", id="a bundle that is none"),
-        pytest.param(headers.CLIENT_KUBELET, b"no PEM", "is not a certificate", id="a certificate that is none"),
+        pytest.param(identity.CONFIG, b"\0" * (3 << 20), "longer than", id="3 MiB"),
+        pytest.param(identity.CONFIG, b"[]", "is not the JSON object", id="a configuration that is none"),
+        pytest.param(identity.CLIENT_CA, b"no PEM", "is not a bundle of CAs", id="a bundle that is none"),
+        pytest.param(identity.CLIENT_KUBELET, b"no PEM", "is not a certificate", id="a certificate that is none"),
     ],
 )
 def test_a_response_that_cannot_be_used_ends_the_join_with_one_line(
@@ -503,29 +503,29 @@ def test_a_response_that_cannot_be_used_ends_the_join_with_one_line(
 
 def test_a_certificate_of_another_ca_is_refused(peer: SupervisorPeer, tmp_path: Path) -> None:
     other = ThrowawayCA("not the CA of clients")
-    peer.override = lambda asked: (200, other.certificate_pem) if asked.path == headers.CLIENT_CA else None
+    peer.override = lambda asked: (200, other.certificate_pem) if asked.path == identity.CLIENT_CA else None
     assert "does not verify under" in refused(plan(peer, tmp_path, peer.token))
 
 
 def test_busy_servers_are_asked_again(peer: SupervisorPeer, tmp_path: Path) -> None:
     answers = iter([429, 503, 500])
     peer.override = lambda asked: (
-        (status, b"") if asked.path == headers.CLIENT_KUBELET and (status := next(answers, 0)) else None
+        (status, b"") if asked.path == identity.CLIENT_KUBELET and (status := next(answers, 0)) else None
     )
     joined(plan(peer, tmp_path, peer.token, polling=Polling(interval=1.0)))
     posted = [one.path for one in peer.asked if one.method == "POST"]
-    assert posted == [headers.SERVING_KUBELET, *[headers.CLIENT_KUBELET] * 4, *(one.path for one in WANTED[2:])]
+    assert posted == [identity.SERVING_KUBELET, *[identity.CLIENT_KUBELET] * 4, *(one.path for one in WANTED[2:])]
 
 
 def test_a_key_that_an_interrupted_run_left_is_used_again(peer: SupervisorPeer, tmp_path: Path) -> None:
-    peer.override = lambda asked: (500, b"") if asked.path == headers.CLIENT_KUBELET else None
+    peer.override = lambda asked: (500, b"") if asked.path == identity.CLIENT_KUBELET else None
     given = plan(peer, tmp_path, peer.token)
     refused(given)
     left = given.files().client.next_key.read_bytes()
     peer.override = lambda asked: None
     member = joined(given)
     assert member.files.client.key.read_bytes() == left
-    assert len(peer.posted(headers.SERVING_KUBELET)) == 1
+    assert len(peer.posted(identity.SERVING_KUBELET)) == 1
 
 
 # ── the token on the disk ────────────────────────────────────────────────────────────────────────────────────────────
@@ -579,7 +579,7 @@ def test_a_token_file_that_cannot_be_read_is_an_error(peer: SupervisorPeer, tmp_
 def test_a_failed_join_leaves_the_token(peer: SupervisorPeer, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(peer.token)
-    peer.override = lambda asked: (500, b"") if asked.path == headers.CLIENT_CONTROLLER else None
+    peer.override = lambda asked: (500, b"") if asked.path == identity.CLIENT_CONTROLLER else None
     refused(plan(peer, tmp_path, token=GivenToken(None, file)))
     assert file.read_text() == peer.token
 

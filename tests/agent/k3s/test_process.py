@@ -33,8 +33,8 @@ from mooring.errors import ConfigError
 from mooring.pki.keys import public_key_fingerprint
 from mooring.pki.x509 import names
 from mooring.secret import Secret
-from mooring.trust.discovery.polling import Polling
-from mooring.trust.k3s import headers
+from mooring.trust.discovery.fetch import Polling
+from mooring.trust.k3s import identity
 from mooring.trust.k3s.exchanges import KUBELET, WANTED
 from tests.support.manualclock import ManualClock, settle
 from tests.support.ports import free_port
@@ -170,7 +170,7 @@ def test_a_renewal_that_fails_is_repeated_and_the_pair_in_use_stays(
             return status, b""
 
         peer.override = fail
-        await running.until(lambda: failures.count(headers.CLIENT_KUBELET) > 3, 8.0)
+        await running.until(lambda: failures.count(identity.CLIENT_KUBELET) > 3, 8.0)
         assert running.keys == before
         peer.override = lambda asked: None
         await running.until(
@@ -226,10 +226,10 @@ def test_the_serving_certificate_follows_the_address_of_the_machine(
         at_address(monkeypatch, "")
         await running.clock.advance(MINUTE)
         at_address(monkeypatch, "192.0.2.60")
-        asked = peer.posted(headers.SERVING_KUBELET)
-        await running.until(lambda: len(peer.posted(headers.SERVING_KUBELET)) > len(asked))
+        asked = peer.posted(identity.SERVING_KUBELET)
+        await running.until(lambda: len(peer.posted(identity.SERVING_KUBELET)) > len(asked))
         await running.until(lambda: running.keys["serving-kubelet"] != before["serving-kubelet"], step=0.0)
-        assert peer.posted(headers.SERVING_KUBELET)[-1].node_ip == "192.0.2.60"
+        assert peer.posted(identity.SERVING_KUBELET)[-1].node_ip == "192.0.2.60"
         assert addresses() == (["192.0.2.60"] if names_addresses else [])
         requests = len(peer.issued)
         for _ in range(5):
@@ -248,7 +248,7 @@ def test_an_address_that_was_given_stays(peer: SupervisorPeer, tmp_path: Path, m
 
     async def scenario() -> None:
         await running.until(lambda: running.clock.now() - peer.ca.now > timedelta(minutes=5))
-        assert [one.node_ip for one in peer.posted(headers.SERVING_KUBELET)] == ["192.0.2.7"]
+        assert [one.node_ip for one in peer.posted(identity.SERVING_KUBELET)] == ["192.0.2.7"]
 
     running.run(scenario)
 
@@ -276,13 +276,13 @@ def test_new_cas_are_followed_and_a_retired_one_leads_to_an_early_renewal(peer: 
 
     async def scenario() -> None:
         both = peer.ca.certificate_pem + other.certificate_pem
-        peer.override = lambda asked: (200, both) if asked.path in (headers.SERVER_CA, headers.CLIENT_CA) else None
+        peer.override = lambda asked: (200, both) if asked.path in (identity.SERVER_CA, identity.CLIENT_CA) else None
         await running.until(lambda: running.files.read_server_ca() == both and running.files.read_ca() == both)
         assert len(peer.issued) == len(WANTED), "a CA that is added renews nothing"
-        peer.override = lambda asked: (200, other.certificate_pem) if asked.path == headers.CLIENT_CA else None
-        before = len(peer.posted(headers.CLIENT_KUBELET))
+        peer.override = lambda asked: (200, other.certificate_pem) if asked.path == identity.CLIENT_CA else None
+        before = len(peer.posted(identity.CLIENT_KUBELET))
         began = running.clock.now()
-        await running.until(lambda: len(peer.posted(headers.CLIENT_KUBELET)) > before)
+        await running.until(lambda: len(peer.posted(identity.CLIENT_KUBELET)) > before)
         assert running.clock.now() - began < timedelta(hours=2)
 
     running.run(scenario)

@@ -26,7 +26,7 @@ from mooring.clock import SystemClock
 from mooring.errors import ConfigError, PeerError
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.errors import EndpointDownError
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 from tests.support.joinplans import join_options
 from tests.support.manualclock import ManualClock
 from tests.support.peer import Peer, ReceivedRequest, Reply, http_peer

@@ -31,7 +31,7 @@ from mooring.secret import Secret
 from mooring.settings.serving import ServingSettings
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.sharedkeys import envelope
-from mooring.trust.sharedkeys.settings import SharedKeysSettings
+from mooring.trust.sharedkeys.servertoken import SharedKeysSettings
 from tests.support.registryroom import Room, open_room
 
 ADMIN = UserInfo("admin", groups=(MASTERS,))

@@ -13,8 +13,8 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.k3s import bootstrapdata
-from mooring.trust.k3s.bootstrapdata import (
+from mooring.trust.sharedkeys import k3sbootstrapdata
+from mooring.trust.sharedkeys.k3sbootstrapdata import (
     EMPTY_KEY,
     AnotherTokenError,
     BootstrapFile,
@@ -45,7 +45,7 @@ def sealed_text(plaintext: bytes, passphrase: Secret) -> tuple[str, bytes]:
         return plaintext
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bootstrapdata, "encode_files", keep)
+        patched.setattr(k3sbootstrapdata, "encode_files", keep)
         return seal_row({}, passphrase, os.urandom)
 
 
@@ -69,7 +69,7 @@ def test_a_row_that_is_sealed_here_has_the_bytes_of_go(vector: dict[str, Any], m
             seal_row({}, passphrase, os.urandom)
         return
     drawn = {8: bytes.fromhex(vector["salt"]), 12: bytes.fromhex(vector["nonce"])}
-    monkeypatch.setattr(bootstrapdata, "encode_files", lambda files: base64.b64decode(vector["plaintext"]))
+    monkeypatch.setattr(k3sbootstrapdata, "encode_files", lambda files: base64.b64decode(vector["plaintext"]))
     assert seal_row({}, passphrase, drawn.__getitem__) == (vector["key"], vector["value"].encode())
 
 
@@ -129,7 +129,7 @@ DAMAGED = {
     "a value with a nonce alone": lambda value: value[:17] + base64.b64encode(bytes(12)),
     "a value without a nonce": lambda value: value[:17],
     "another salt": lambda value: b"0" * 16 + value[16:],
-    "a value that is too large": lambda value: value + b"A" * bootstrapdata.MAX_VALUE,
+    "a value that is too large": lambda value: value + b"A" * k3sbootstrapdata.MAX_VALUE,
 }
 
 

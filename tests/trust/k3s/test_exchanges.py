@@ -22,7 +22,7 @@ from mooring.trust.discovery.errors import (
     NotTlsError,
     RefusedAnswerError,
 )
-from mooring.trust.discovery.polling import Notice, Polling
+from mooring.trust.discovery.fetch import Notice, Polling
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     NOT_TLS,
@@ -38,7 +38,7 @@ from mooring.trust.httpexchange import (
     Trust,
     Wait,
 )
-from mooring.trust.k3s import headers
+from mooring.trust.k3s import identity
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.exchanges import (
     BY_ROOTS,
@@ -67,7 +67,7 @@ from mooring.trust.k3s.refusals import (
     UnusableResponseError,
 )
 from mooring.trust.k3s.token import parse_token
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support.discoverypeer import CA, OTHER_CA
 
 R = TypeVar("R")
@@ -179,7 +179,7 @@ def test_trust_is_established_by_requests_to_cacerts_alone(
     assert trusted == TrustedCa(A, found)
     assert trusted.trust == Trust(found, is_k3s=True)
     assert [one.target for one in script.requests] == trusts
-    assert {one.url for one in script.requests} == {A + headers.CACERTS}
+    assert {one.url for one in script.requests} == {A + identity.CACERTS}
     assert set(script.credentials) == {""}
 
 
@@ -309,7 +309,7 @@ def test_a_bundle_that_drops_a_trusted_ca_must_verify_the_server(
     else:
         assert script.run(supervisor().fetch_server_ca()) == bundle
     assert [(one.target, one.url) for one in script.requests[1:]] == (
-        [(Trust(bundle, is_k3s=True), A + headers.CACERTS)] if reply else []
+        [(Trust(bundle, is_k3s=True), A + identity.CACERTS)] if reply else []
     )
     assert script.credentials[1:] == ([""] if reply else [])
 
@@ -330,9 +330,9 @@ def test_only_the_certificates_of_kubelet_name_the_node() -> None:
             b"DER",
             Trust(CA),
         )
-        named = ((headers.NODE_NAME, "worker"), (headers.NODE_IP, "192.0.2.7,2001:db8::7"))
+        named = ((identity.NODE_NAME, "worker"), (identity.NODE_IP, "192.0.2.7,2001:db8::7"))
         assert request.headers == (named if wanted.names_node else ())
-        assert request.secret_headers == (((headers.NODE_PASSWORD, NODE.password),) if wanted.names_node else ())
+        assert request.secret_headers == (((identity.NODE_PASSWORD, NODE.password),) if wanted.names_node else ())
         assert "nodepassword" not in repr(request)
 
 
@@ -340,12 +340,12 @@ def test_external_addresses_are_requested_behind_the_others() -> None:
     node, script = replace(NODE, external_addresses=("203.0.113.7",)), Script([OK])
     script.run(supervisor().request_certificate(KUBELET, b"DER", node))
     (request,) = script.requests
-    assert dict(request.headers)[headers.NODE_IP] == "192.0.2.7,2001:db8::7,203.0.113.7"
+    assert dict(request.headers)[identity.NODE_IP] == "192.0.2.7,2001:db8::7,203.0.113.7"
 
 
 def test_a_node_password_is_not_sent_to_an_unverified_server() -> None:
     with pytest.raises(ValueError, match="never sent"):
-        HttpRequest(UNVERIFIED, secret_headers=((headers.NODE_PASSWORD, NODE.password),))
+        HttpRequest(UNVERIFIED, secret_headers=((identity.NODE_PASSWORD, NODE.password),))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from mooring.pki.x509.authority import self_signed_ca
 from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.publickeys import load_public_keys
 from mooring.secret import Secret
-from mooring.trust.k3s.bootstrapdata import NAMES, BootstrapFile
-from mooring.trust.sharedkeys.k3skeys import FILES, bootstrap_files, keys_of
+from mooring.trust.sharedkeys.k3sbootstrapdata import FILES, NAMES, BootstrapFile, bootstrap_files, keys_of
 from mooring.trust.sharedkeys.keyset import SharedKeySet
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

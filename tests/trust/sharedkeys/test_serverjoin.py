@@ -17,7 +17,7 @@ from mooring.pki.keys import generate_key, private_key_pem
 from mooring.pki.x509.authority import self_signed_ca
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import DiscoveryError, EndpointDownError
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     UNREACHABLE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.trust.sharedkeys.settings import SharedKeysSettings
+from mooring.trust.sharedkeys.servertoken import SharedKeysSettings
 
 TOKEN = "0123456789abcdef"
 REFUSED = {

@@ -41,8 +41,8 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.secret import Secret
 from mooring.trust.k3s.exchanges import KUBELET, SERVING, WANTED, Wanted
 from mooring.trust.k3s.token import K3sToken, TokenFormatError, blank_token_lines, lines_with_token, parse_token
-from mooring.trust.kubeconfig.model import Cluster, Kubeconfig, KubeconfigContext, KubeconfigUser, select_context
-from mooring.trust.kubeconfig.text import format_kubeconfig, parse_kubeconfig
+from mooring.trust.kubeconfig import Cluster, Kubeconfig, KubeconfigContext, KubeconfigUser, select_context
+from mooring.trust.kubeconfigtext import format_kubeconfig, parse_kubeconfig
 from mooring.trust.serverlist import saved_urls
 
 DATA_DIR = "/var/lib/rancher/k3s"

@@ -45,7 +45,7 @@ from mooring.pki.x509 import names
 from mooring.pki.x509.requests import build_request
 from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.discovery.errors import DiscoveryError
-from mooring.trust.discovery.polling import Notice, Polling
+from mooring.trust.discovery.fetch import Notice, Polling
 from mooring.trust.httpexchange import HttpRequest, Reply, Trust, Wait
 from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
 from mooring.trust.k3s.exchanges import (
@@ -65,7 +65,7 @@ from mooring.trust.k3s.exchanges import (
 from mooring.trust.k3s.nodepassword import MAX_NODE_NAME
 from mooring.trust.k3s.refusals import CaNotProvenError, CredentialRefusedError, UnusableResponseError
 from mooring.trust.k3s.token import K3sToken
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from mooring.trust.nodename import choose_node_name
 
 R = TypeVar("R")

@@ -41,7 +41,7 @@ from mooring.clock import Clock, SystemClock
 from mooring.errors import MooringError
 from mooring.reminders import LastingProblem
 from mooring.servicenotifier import ServiceNotifier
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.discovery.refresh import refresh_cluster
 from mooring.trust.httpsurl import url_of
 from mooring.trust.k3s.exchanges import KUBELET, WANTED, Wanted, has_addresses, is_usable

@@ -16,9 +16,9 @@ from typing import Any
 
 import click
 
+from mooring.cli import printing
 from mooring.cli.options.flags import DURATION, Command, Option, options_of, usage
-from mooring.cli.printing import output
-from mooring.cli.printing.output import clean, echo
+from mooring.cli.printing import clean, echo
 from mooring.client.files import check_writable, exposure, make_directory, read_limited, write_atomic
 from mooring.clock import SystemClock, rfc3339
 from mooring.duration import format_duration
@@ -83,7 +83,7 @@ class Output:
         if self.lifetime < MIN_LIFETIME:
             raise click.UsageError(f"--lifetime must be at least {format_duration(MIN_LIFETIME)}")
         if not _FILE_NAME.fullmatch(self.name):
-            raise click.UsageError(f'"{output.clean(self.name)}" is no name for files; give another with --name')
+            raise click.UsageError(f'"{printing.clean(self.name)}" is no name for files; give another with --name')
         for path in (self.key, self.certificate):
             if os.path.lexists(path) and not self.force:
                 raise ConfigError(

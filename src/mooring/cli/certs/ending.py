@@ -25,7 +25,7 @@ from typing import Any
 
 import click
 
-from mooring.cli import serverreport
+from mooring.cli import printing, serverreport
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import (
     CA,
@@ -41,8 +41,7 @@ from mooring.cli.certs.inventory import (
 )
 from mooring.cli.cluster import ChosenCluster, one_cluster_options
 from mooring.cli.options.flags import DAYS, LISTED, output_option
-from mooring.cli.printing import output as printing
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.cli.serverreport import ServerReport
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
@@ -52,8 +51,8 @@ from mooring.errors import ConfigError, ForbiddenError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates, certificates_among
 from mooring.pki.x509.certificate import Certificate
-from mooring.trust.kubeconfig.model import KubeconfigError, Selected, resolve_paths
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfig import KubeconfigError, Selected, resolve_paths
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 
 _FILES = {"ca.crt": "CA of the cluster", "apiserver.crt": "serving certificate"}
 _LEFT_OUT = frozenset({"retired-ca.crt", "distrusted-ca.crt", "cross-signed.crt"})

@@ -36,14 +36,13 @@ from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.authn.clientcas import NAME as CLIENT_CAS
 from mooring.authn.clientcas import NAMESPACE as CLIENT_CAS_NAMESPACE
-from mooring.cli import cluster, serverreport
+from mooring.cli import cluster, printing, serverreport
 from mooring.cli.certs import inventory
 from mooring.cli.certs.ending import of_server
 from mooring.cli.certs.inventory import PLURAL, PUBLISHED_CLIENT_CAS, QUALIFIED, parse_serial_number, published_cas
 from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.options.flags import NODE, SHOWN, output_option, usage
-from mooring.cli.printing import output
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
@@ -58,7 +57,7 @@ from mooring.pki.x509 import names
 from mooring.pki.x509.bundles import certificates, certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.publickeys import key_identities
-from mooring.trust.kubeconfig.model import Selected
+from mooring.trust.kubeconfig import Selected
 
 _KEY = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _END_ACCESS = "To end access there, remove the rights of the user, or replace the CA."
@@ -393,7 +392,7 @@ def _print(written: Written, form: str, *, dry_run: bool) -> None:
     if written.unknown:
         echo(f"warning: {written.unknown}.", err=True)
     if form in ("json", "yaml"):
-        output.print_document(entry, form)
+        printing.print_document(entry, form)
     elif form == "name":
         echo(f"{QUALIFIED}/{name}")
     else:

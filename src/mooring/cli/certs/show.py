@@ -1,41 +1,59 @@
-"""`mooring certs show`: show what the cluster knows about a certificate, a node or an entry of the denylist.
-
-Rules kept here:
-* The argument is a file that exists, else a serial number, the name of a node, or the name of an entry.
-* The state of a certificate in a file is the verdict of the server, which judges it in a dry run (`mooring auth explain`): also by
-  its CA. For a user who may not ask that, and for a certificate that is not at hand, it follows from its end, the denylist, and the
-  membership of its node (`mooring.cli.certs.inventory`).
-* A key that stands in the file beside the certificate is neither sent nor printed.
-"""
+"""`mooring certs list` and `mooring certs show`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
+from mooring.api.mooring.authorizedmachine import PLURAL as MACHINES
 from mooring.api.mooring.certificaterevocation import key_entry, node_entry, serial_entry
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.objectmeta import spec_of
+from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
 from mooring.authn import revocations
-from mooring.cli import serverreport
+from mooring.cli import printing, serverreport
 from mooring.cli.auth import request_explanation
-from mooring.cli.certs import inventory
-from mooring.cli.certs.ending import known_certificates
-from mooring.cli.certs.inventory import ENDED, EXPIRED, REJECTED, REVOKED, VALID, Inventory, Judged, judge, normalized
+from mooring.cli.certs import ending, inventory
+from mooring.cli.certs.ending import Ends, known_certificates
+from mooring.cli.certs.inventory import (
+    ENDED,
+    EXPIRED,
+    KINDS,
+    REJECTED,
+    REVOKED,
+    STATES,
+    VALID,
+    Inventory,
+    Judged,
+    KnownCertificate,
+    judge,
+    normalized,
+    readable_objects,
+)
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.flags import NODE, REPORTED, REVOCATION, output_option
-from mooring.cli.printing import output
-from mooring.cli.printing.output import echo
+from mooring.cli.options.flags import LISTED, NODE, REPORTED, REVOCATION, output_option
+from mooring.cli.printing import echo
 from mooring.cli.serverreport import ServerReport
+from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError
-from mooring.clock import rfc3339
-from mooring.errors import ConfigError, ForbiddenError
+from mooring.clock import human_duration, parse_rfc3339, rfc3339
+from mooring.controllers.certificates.names.nameevidence import (
+    CONFIG_MAPS,
+    ENDPOINTS,
+    NODES,
+    PUBLISHED_NAMESPACE,
+    SERVICES,
+    Reserved,
+    conflicts,
+)
+from mooring.errors import ConfigError, ForbiddenError, UnreadableObjectError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
@@ -45,7 +63,149 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.publickeys import key_identities
-from mooring.pki.x509.signers import machine_of
+from mooring.pki.x509.signers import K3S_KUBELET_SERVING, KUBELET_SERVING, machine_of
+from mooring.trust.discovery import clusterinfo
+
+# Warnings about machines whose serving certificates have names of API servers, for `mooring certs list`.
+#
+# Rules kept here:
+# * The names of API servers, and the machines that have certificates for them, follow from the same objects as in the server
+#   (`mooring.controllers.certificates.names.nameevidence`).
+# * The serial numbers are those of the serving certificates in the lineage that have not ended. It does not say which names each
+#   has.
+# * A user who may not read the names of the servers gets no warning.
+
+
+async def serving_name_warnings(client: ClusterClient, known: Inventory, now: datetime) -> Sequence[str]:
+    """Return a sentence for each machine with a serving certificate for a name of an API server."""
+    published = await readable_objects(client, CONFIG_MAPS, PUBLISHED_NAMESPACE)
+    if published is None:
+        return ()
+    views = {
+        CONFIG_MAPS: FixedView(
+            [*published, *(await readable_objects(client, CONFIG_MAPS, clusterinfo.NAMESPACE) or ())]
+        ),
+        SERVICES: FixedView(await readable_objects(client, SERVICES, "default") or ()),
+        ENDPOINTS: FixedView(await readable_objects(client, ENDPOINTS, "default") or ()),
+        MACHINES: FixedView(await readable_objects(client, MACHINES) or ()),
+        NODES: FixedView(known.nodes or ()),
+        IDENTITIES: FixedView(known.identities),
+    }
+    try:
+        names = Reserved().api_servers(views, now)
+    except UnreadableObjectError as error:
+        return (f"{error}: machines with certificates for names of API servers are not named here",)
+    return [
+        f"{conflict}. Serial numbers of its serving certificates: {', '.join(_serials(conflict.node, known, now)) or 'unknown'}"
+        for conflict in conflicts(names, views, now)
+    ]
+
+
+def _serials(node: str, known: Inventory, now: datetime) -> Iterator[str]:
+    """Yield the serial numbers of the serving certificates of a node that have not ended."""
+    for number, entry in known.issued.items():
+        subject = {KUBELET_SERVING: f"{NODE_PREFIX}{node}", K3S_KUBELET_SERVING: node}.get(entry.get("signer", ""))
+        if subject and entry.get("subject") == subject and parse_rfc3339(entry["notAfter"]) > now:
+            yield number
+
+
+# `mooring certs list`: list the certificates that a cluster knows, with their state.
+#
+# Rules kept here:
+# * Known are the client certificates of machines (NodeIdentity), their serving certificates and those of users (lineage), those
+#   of the servers in the kubeconfig, and those on the denylist. What the user may not read is a warning.
+# * A machine that has a serving certificate for a name of an API server is a warning, for a user who may read what tells it.
+# * The table fits 80 columns; `-o wide` has the others.
+
+HEADERS = ("NAME", "KIND", "SERIAL", "EXPIRES", "STATE")
+WIDE = ("REASON", "USER", "TOKEN", "FROM", "RENEWED", "PUBLIC KEY", "REVOKED BY")
+_NONE = "<none>"
+
+
+@click.command("list")
+@click.option(
+    "--node",
+    type=NODE,
+    default="",
+    metavar="NAME",
+    help="Only certificates of this node.",
+    shell_complete=complete_node,
+)
+@click.option("--kind", type=click.Choice(KINDS), help="Only certificates of this kind.")
+@click.option("--state", type=click.Choice(STATES), help="Only certificates in this state.")
+@output_option(*LISTED)
+@cluster_options
+def list_certificates(node: str, kind: str | None, state: str | None, output: str, chosen: ChosenCluster) -> None:
+    """List the certificates of machines, users and the server, with their state.
+
+    A certificate of a user, or for the HTTPS port of a machine, is listed until 30 days after its end, and that of a Pod until
+    its end; mooring audit list has all.
+    """
+    now = chosen.clock.now()
+
+    async def fetch(client: ClusterClient) -> tuple[Ends, Inventory, Sequence[str]]:
+        ends, known = await chosen.retry(lambda: ending.fetch(client, chosen.selected, now))
+        return ends, known, await chosen.retry(lambda: serving_name_warnings(client, known, now))
+
+    ends, known, warnings = chosen.run(fetch)
+    found = [
+        one
+        for one in ends.certificates
+        if (not node or one.node == node) and kind in (None, one.kind) and state in (None, one.state)
+    ]
+    unlisted = [f"not listed: {one}" for one in ends.unreadable]
+    for warning in (*([known.warning] if known.warning else ()), *unlisted, *warnings):
+        echo(f"warning: {warning}", err=True)
+    print_list(found, output, now)
+
+
+def print_list(found: Sequence[KnownCertificate], form: str, now: datetime) -> None:
+    """Print certificates in one of the forms of a list."""
+    if form in ("json", "yaml"):
+        items = [one.document() for one in found]
+        printing.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}, form)
+    elif form == "name":
+        for one in found:
+            echo(one.serial_number)
+    elif not found:
+        echo("No certificates found.", err=True)
+    else:
+        is_wide = form == "wide"
+        rows = [(*_cells(one, now), *(_wide_cells(one, now) if is_wide else ())) for one in found]
+        printing.print_table((*HEADERS, *(WIDE if is_wide else ())), rows)
+
+
+def _cells(one: KnownCertificate, now: datetime) -> tuple[str, ...]:
+    return one.name or "<unknown>", one.kind, one.serial_number, _expiry(one.expires, now), one.state
+
+
+def _wide_cells(one: KnownCertificate, now: datetime) -> tuple[str, ...]:
+    found = (one.reason, one.user, one.token, one.source, _renewal(one, now), one.public_key, one.revoked_by)
+    return tuple(cell or _NONE for cell in found)
+
+
+def _renewal(one: KnownCertificate, now: datetime) -> str:
+    """Return when the next certificate took its place."""
+    if not one.renewed_at:
+        return "<yes>" if one.is_renewed else ""
+    return f"{human_duration(now - parse_rfc3339(one.renewed_at))} ago"
+
+
+def _expiry(text: str, now: datetime) -> str:
+    if not text:
+        return "<unknown>"
+    left = parse_rfc3339(text) - now
+    return f"in {human_duration(left)}" if left > timedelta(0) else f"{human_duration(-left)} ago"
+
+
+# `mooring certs show`: show what the cluster knows about a certificate, a node or an entry of the denylist.
+#
+# Rules kept here:
+# * The argument is a file that exists, else a serial number, the name of a node, or the name of an entry.
+# * The state of a certificate in a file is the verdict of the server, which judges it in a dry run (`mooring auth explain`): also
+#   by its CA. For a user who may not ask that, and for a certificate that is not at hand, it follows from its end, the denylist,
+#   and the membership of its node (`mooring.cli.certs.inventory`).
+# * A key that stands in the file beside the certificate is neither sent nor printed.
 
 CLIENT_CERTIFICATE = "client-certificate"
 """Name of the authenticator."""
@@ -210,7 +370,7 @@ def _document(found: Sequence[dict[str, Any]], entries: Iterable[Obj]) -> dict[s
 
 def _print(document: dict[str, Any], form: str) -> None:
     if form in ("json", "yaml"):
-        output.print_document(document, form)
+        printing.print_document(document, form)
         return
     for index, block in enumerate((*document["certificates"], *document["revocations"])):
         if index:

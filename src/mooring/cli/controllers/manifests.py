@@ -8,7 +8,7 @@ from mooring import __version__
 from mooring.apimachinery.names import dns1123_label_errors
 from mooring.apimachinery.schema import Obj
 from mooring.cli.options.flags import output_option, usage
-from mooring.cli.printing.output import as_yaml, echo, print_document
+from mooring.cli.printing import as_yaml, echo, print_document
 from mooring.controllers.standalonetable import Installation, selected, watched_kinds
 from mooring.controllers.standalonetable import manifests as build
 from mooring.errors import ArgumentError

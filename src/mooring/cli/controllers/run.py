@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
+from mooring.cli import serverlogs
 from mooring.cli.cluster import selected as selected_cluster
 from mooring.cli.options.declared import CommandBySubject, settings_options
 from mooring.cli.options.flags import kubeconfig_option, usage
-from mooring.cli.printing import logs
 from mooring.client import kubeconfigfiles
 from mooring.plane.controllersprocess import StandaloneConfig, check, serve
 from mooring.settings.controllers import StandaloneSettings
 from mooring.settings.signing import ApprovalSettings, SigningSettings
-from mooring.trust.kubeconfig.model import Selected
+from mooring.trust.kubeconfig import Selected
 
 SUBJECTS = (StandaloneSettings, ApprovalSettings, SigningSettings)
 
@@ -41,7 +41,7 @@ def controllers(kubeconfig: str, context_name: str, verbose: int, **values: Any)
         check(settings, signing)
         approval = ApprovalSettings.read(values)
     cluster = _cluster(kubeconfig, context_name)
-    logs.configure(verbose)
+    serverlogs.configure(verbose)
     serve(StandaloneConfig(settings=settings, signing=signing, approval=approval, cluster=cluster))
 
 

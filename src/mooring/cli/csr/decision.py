@@ -15,11 +15,11 @@ import click
 from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED
 from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
+from mooring.cli import printing
 from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.csr.show import PLURAL, QUALIFIED, csr_details, fingerprint, print_request, refusals_by_signer, shown
 from mooring.cli.options.flags import REQUEST, SHOWN, Command, Option, not_empty, options_of, output_option
-from mooring.cli.printing import output
-from mooring.cli.printing.output import ask, echo, table
+from mooring.cli.printing import ask, echo, table
 from mooring.cli.valuecompletion import complete_waiting_request
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, rfc3339
@@ -244,7 +244,7 @@ def decide_all(selection: RequestSelection, decision: CsrDecision, form: str, ch
     if form in ("json", "yaml"):
         every = {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": decided}
         document = decided[0] if len(decided) == 1 and selection.names else every
-        output.print_document(document, form)
+        printing.print_document(document, form)
 
 
 async def decide(client: ClusterClient, name: str, decision: CsrDecision, clock: Clock) -> Obj:

@@ -17,10 +17,10 @@ from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
+from mooring.cli import printing
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.flags import LISTED, REQUEST, output_option
-from mooring.cli.printing import output
-from mooring.cli.printing.output import echo, highlight
+from mooring.cli.printing import echo, highlight
 from mooring.cli.valuecompletion import complete_request
 from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration, rfc3339
@@ -160,7 +160,7 @@ def list_requests(signer: str, pending: bool, output: str, chosen: ChosenCluster
 def print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
     """Print requests in one of the forms of a list."""
     if form in ("json", "yaml"):
-        output.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": list(found)}, form)
+        printing.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": list(found)}, form)
     elif form == "name":
         for obj in found:
             echo(f"{QUALIFIED}/{obj['metadata']['name']}")
@@ -174,7 +174,7 @@ def print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
             headers += ["SUBJECT", "KEY"]
             for row, obj in zip(rows, found, strict=True):
                 row += _wide_cells(csr_details(obj, now).get("request") or {})
-        output.print_table(headers, rows)
+        printing.print_table(headers, rows)
 
 
 def _wide_cells(request: dict[str, Any]) -> list[str]:
@@ -327,7 +327,7 @@ def _print_requests(requests: Sequence[Shown], form: str, now: datetime) -> None
     ]
     if form in ("json", "yaml"):
         items = documents[0] if len(documents) == 1 else {"kind": "List", "apiVersion": "v1", "items": documents}
-        output.print_document(items, form)
+        printing.print_document(items, form)
     elif form == "name":
         for obj in found:
             echo(f"{QUALIFIED}/{obj['metadata']['name']}")

@@ -30,6 +30,7 @@ from mooring.agent.k3s.settings import DEFAULT_ENVIRONMENT_FILE, K3sJoinSettings
 from mooring.agent.settings import AgentSettings
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
+from mooring.cli import serverlogs
 from mooring.cli.join import flags
 from mooring.cli.join.flags import (
     SETTINGS,
@@ -44,8 +45,7 @@ from mooring.cli.join.flags import (
     report_lowering,
 )
 from mooring.cli.options.declared import CommandBySubject, settings_options
-from mooring.cli.printing import logs
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
 from mooring.secret import Secret
@@ -243,7 +243,7 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
     more = given.read(AgentSettings)
     if is_k3s:
         plan_of_agent = plan_k3s_join(given, file)
-        logs.configure(verbose)
+        serverlogs.configure(verbose)
         _warn(file)
         with _explained_token(given):
             asyncio.run(process.run(plan_of_agent, report=_report, on_renew=more.on_renew, notifier=notifier))
@@ -254,7 +254,7 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
     if plan is not None:
         report_lowering(settings)
     options = join_options(settings, given)
-    logs.configure(verbose)
+    serverlogs.configure(verbose)
     _warn(file)
     asyncio.run(daemon.run(plan, options, report=_report, more=more, notifier=notifier))
 

@@ -25,13 +25,12 @@ from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.settings import AgentSettings
 from mooring.agent.steps import Progress, Report
 from mooring.cli.options.flags import Option
-from mooring.cli.printing.output import clean, echo
-from mooring.cli.printing.plaintext import redacted
+from mooring.cli.printing import clean, echo, redacted
 from mooring.client.files import MAX_READ, exposure, os_reason, read_limited, refuse_other_writers
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.settings.declaration import Setting, Settings
-from mooring.trust.discovery.polling import Polling
+from mooring.trust.discovery.fetch import Polling
 from mooring.trust.joinconfiguration import JoinSettings, MemberSettings
 from mooring.trust.k3s.agentfile import AgentFile, read_agent_file
 from mooring.trust.nodename import name_note, parse_code

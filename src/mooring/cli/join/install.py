@@ -1,22 +1,140 @@
-"""`mooring agent install` and `mooring agent uninstall`: the agent as a service of systemd.
-
-Rules kept here: a service is installed on a machine that has joined, because the unit holds no token. What removes it leaves the
-membership as it is.
-"""
+"""`mooring agent unit`, `mooring agent install` and `mooring agent uninstall`: the agent as a service of systemd."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
+from mooring.agent.k3s.files import AgentFiles
+from mooring.agent.k3s.settings import K3sJoinSettings
+from mooring.agent.settings import AgentSettings
+from mooring.agent.state import NodeState
+from mooring.cli import printing as printed
 from mooring.cli import systemd
-from mooring.cli.join.unit import NAME, AgentUnit, agent_unit, unit_options
-from mooring.cli.options.flags import REPORTED, output_option
-from mooring.cli.printing import output as printed
-from mooring.cli.printing.output import echo
-from mooring.cli.systemd import Unit
+from mooring.cli.join import flags
+from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given, config_option, read_config
+from mooring.cli.options.declared import settings_options
+from mooring.cli.options.flags import REPORTED, options_of, output_option
+from mooring.cli.printing import echo
+from mooring.cli.systemd import (
+    SANDBOX,
+    WATCHDOG_SECONDS,
+    Unit,
+    arguments_of,
+    command_line,
+    program_words,
+    quote,
+    specifiers,
+)
 from mooring.errors import ConfigError
+
+# `mooring agent unit`: print a systemd unit for the agent.
+#
+# Rules kept here:
+# * The unit holds no token: `mooring join`, or a first run of the agent with `--server`, makes the machine a member, and the unit
+#   starts only then. It names no address but that of `--server`.
+# * The sandbox leaves the agent its files and the network. Hooks run in it. With hooks the file system is not read-only, because
+#   a hook writes where its service reads.
+# * The agent says when it is a member (Type=notify). systemd waits for that as long as it takes, as for k3s's agent: a request
+#   may wait for a person.
+
+_UNIT = """\
+[Unit]
+Description=Mooring agent: heartbeat and certificates of this machine
+Wants=network-online.target
+After=network-online.target time-sync.target
+ConditionPathExists={proof}
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+ExecStart={command}
+Restart=always
+RestartSec=10
+TimeoutStartSec=infinity
+WatchdogSec={watchdog}
+{sandbox}
+[Install]
+WantedBy=multi-user.target
+"""
+
+NAME = "mooring-agent"
+UNIT_FIELDS = {"root", "node_ip", "register_node", "node_deletion", "server", "data_dir"}
+UNIT_SETTINGS = (*(one for one in SETTINGS if one.field in UNIT_FIELDS), *SUBJECTS[AgentSettings])
+"""Settings of the agent that a unit may hold, in the order of its command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUnit:
+    """A unit, and the file that proves that this machine is a member."""
+
+    text: str
+    proof: Path
+
+
+unit_options = options_of(
+    settings_options(UNIT_SETTINGS, variables=False),
+    config_option(flags.DEFAULT_CONFIG, None),
+    click.option("--program", default="", metavar="PATH", help="Absolute path of mooring. [default: this program]"),
+)
+"""Flags of an agent that a unit may hold, `--config` and `--program`."""
+
+
+@click.command("unit")
+@unit_options
+@click.pass_context
+def unit(context: click.Context, /, **_: Any) -> None:
+    """Print a systemd unit that runs the agent of a machine that has joined.
+
+    Flags and a file that is named become those of the agent. `mooring agent install` writes, enables and starts the same unit.
+    """
+    for line in agent_unit(context).text.splitlines():
+        echo(line)
+
+
+def agent_unit(context: click.Context) -> AgentUnit:
+    """Return the unit for the flags of `unit_options`, or of another command with some of them. Raises UsageError, ConfigError."""
+    given = Given(context)
+    config = str(given.values["config"])
+    arguments = [*program_words(str(given.values.get("program", ""))), "agent"]
+    if config:
+        arguments += ["--config", str(Path(config).absolute())]
+    arguments += arguments_of(UNIT_SETTINGS, {one: given.values[one] for one in {*given.flags, *given.variables}})
+    given.add(read_config(given))
+    settings, more = given.read(K3sJoinSettings), given.read(AgentSettings)
+    root = Path(settings.root)
+    if settings.server:
+        for flag, is_wanted in (
+            ("--serving-certificates", more.serving_certificates),
+            ("--load-balancer-port", more.load_balancer_port is not None),
+        ):
+            if is_wanted:
+                raise click.UsageError(f"{flag} and --server belong to two ways of joining")
+        files = AgentFiles(root, settings.data_dir)
+        proof = files.client.current
+        writable: tuple[Path, ...] = (files.directory, files.node_password.parent)
+    else:
+        state = NodeState(root)
+        proof = state.kubeconfig
+        writable = (state.kubeconfig.parent, state.certificates, state.record.path.parent)
+    paths = " ".join(quote(f"-{path.absolute()}") for path in writable)
+    read_only = "" if more.on_renew else f"ProtectSystem=strict\nReadWritePaths={paths}\n"
+    text = _UNIT.format(
+        proof=specifiers(str(proof.absolute())),
+        command=command_line(arguments),
+        watchdog=WATCHDOG_SECONDS,
+        sandbox=SANDBOX.format(file_system=f"{read_only}ProtectHome=read-only\n"),
+    )
+    return AgentUnit(text, proof.absolute())
+
+
+# `mooring agent install` and `mooring agent uninstall`: the agent as a service of systemd.
+#
+# Rules kept here: a service is installed on a machine that has joined, because the unit holds no token. What removes it leaves
+# the membership as it is.
 
 _WRITER = "mooring agent install"
 

@@ -19,6 +19,7 @@ from mooring.agent.join import Joined, JoinOptions
 from mooring.agent.join import join as join_cluster
 from mooring.agent.registration import NONE as NO_NODE
 from mooring.agent.steps import JoinError, Progress, Report
+from mooring.cli import printing as printed
 from mooring.cli.join import flags, install
 from mooring.cli.join.flags import (
     Given,
@@ -29,12 +30,10 @@ from mooring.cli.join.flags import (
     read_config,
     report_lowering,
 )
-from mooring.cli.join.unit import AgentUnit, agent_unit
+from mooring.cli.join.install import AgentUnit, agent_unit
 from mooring.cli.options.declared import CommandBySubject, settings_options
 from mooring.cli.options.flags import REPORTED, output_option
-from mooring.cli.printing import output as printed
-from mooring.cli.printing.output import echo
-from mooring.cli.printing.plaintext import redacted
+from mooring.cli.printing import echo, redacted
 from mooring.clock import SystemClock, rfc3339
 from mooring.errors import ConfigError
 from mooring.trust.joinconfiguration import JoinPlan, JoinSettings

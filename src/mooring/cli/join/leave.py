@@ -20,10 +20,10 @@ from mooring.agent import leave as leaving
 from mooring.agent.k3s.files import DATA_DIR, AgentFiles
 from mooring.agent.leave import Membership
 from mooring.agent.state import NodeState
+from mooring.cli import printing as printed
 from mooring.cli.join import flags, install
 from mooring.cli.options.flags import REPORTED, output_option
-from mooring.cli.printing import output as printed
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.cli.systemd import Unit, specifiers
 from mooring.client.files import read_limited
 from mooring.clock import SystemClock

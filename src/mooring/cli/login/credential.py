@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.client.login.loginfiles import LoginFiles, LostLoginError, directory
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, MooringError

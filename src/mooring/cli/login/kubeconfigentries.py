@@ -28,7 +28,7 @@ from mooring.client.files import check_writable, home, make_directory, read_limi
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
-from mooring.trust.kubeconfig.model import (
+from mooring.trust.kubeconfig import (
     Cluster,
     ExecPlugin,
     Kubeconfig,
@@ -37,7 +37,7 @@ from mooring.trust.kubeconfig.model import (
     flatten_cluster,
     merge_kubeconfigs,
 )
-from mooring.trust.kubeconfig.text import LISTS, add_entries, remove_entries, set_fields
+from mooring.trust.kubeconfigtext import LISTS, add_entries, remove_entries, set_fields
 from mooring.trust.loginrecord import API_VERSIONS, Login, Place
 
 _ID = re.compile(r"[0-9a-f]{16}")

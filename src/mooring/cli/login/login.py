@@ -28,7 +28,7 @@ from mooring.cli import cluster
 from mooring.cli.login.kubeconfigentries import KubeconfigFiles, new_login_command, plan_entries, plugin_login
 from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, SECRET_IN_FORM, LoginNeededError, log_in, renew
 from mooring.cli.options.flags import WholeNumber, kubeconfig_option, usage
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import check_writable, read_limited
 from mooring.client.http.requests import drive_fetching
@@ -45,7 +45,7 @@ from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.fetch import pinned_ca
 from mooring.trust.discovery.pins import parse_pin
 from mooring.trust.joinconfiguration import parse_endpoint
-from mooring.trust.kubeconfig.model import Kubeconfig, Selected, flatten_cluster
+from mooring.trust.kubeconfig import Kubeconfig, Selected, flatten_cluster
 from mooring.trust.loginrecord import IdentitySource, Login, Place
 from mooring.trust.oidc.client import OPENID_SCOPE, REFRESH_SCOPE
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 import click
 
 from mooring.cli.login.kubeconfigentries import KubeconfigFiles
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.client.login.loginfiles import LoginFiles, directory
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import click
 
-from mooring.cli.printing.output import clean, echo
+from mooring.cli.printing import clean, echo
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited
 from mooring.client.http.requests import drive_notifying, send_over
@@ -35,7 +35,7 @@ from mooring.secret import Secret
 from mooring.trust import loginrecord
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.httpsurl import named_cas
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from mooring.trust.loginrecord import Login
 from mooring.trust.oidc.client import Client, GrantEndedError, ProviderEndpoints, Tokens, discover, wanted_scopes
 from mooring.trust.oidc.grants import (

@@ -13,12 +13,12 @@ import click
 from mooring.api.mooring.membership import NODES, has_ended, is_terminating
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
+from mooring.cli import printing as printed
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import VALID, Inventory, KnownCertificate
 from mooring.cli.cluster import ChosenCluster, cluster_options, ending_options, printed_deletions
 from mooring.cli.options.flags import LISTED, NODE, SHOWN, output_option
-from mooring.cli.printing import output as printed
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import NotMooringError

@@ -23,6 +23,7 @@ from mooring.api.mooring import authorizedmachine, nodeidentity
 from mooring.api.mooring.membership import NODES
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
+from mooring.cli import printing as printed
 from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import QUALIFIED
 from mooring.cli.certs.revoke import Revocation, refuse_own, refuse_unenforced, unknown, write
@@ -31,8 +32,7 @@ from mooring.cli.csr.decision import may_be_issued, refuse_waiting
 from mooring.cli.csr.show import fingerprint
 from mooring.cli.machine import QUALIFIED as QUALIFIED_MACHINE
 from mooring.cli.options.flags import NODE, SHOWN, output_option
-from mooring.cli.printing import output as printed
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
 from mooring.controllers.certificates.issuance import REQUESTS, parsed_request, requested_node

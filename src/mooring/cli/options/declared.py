@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from mooring.cli.options.flags import DURATION as GO_DURATION
 from mooring.cli.options.flags import Option, WholeNumber, options_of
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.duration import format_duration
 from mooring.errors import ConfigError
 from mooring.settings.declaration import (

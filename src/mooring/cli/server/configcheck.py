@@ -20,11 +20,10 @@ from typing import Any
 
 import click
 
+from mooring.cli import printing
 from mooring.cli.options.configfile import ConfigFile, Problem, default_path, read
 from mooring.cli.options.server import server_configuration, server_options
-from mooring.cli.printing import output
-from mooring.cli.printing.output import echo
-from mooring.cli.printing.plaintext import redacted
+from mooring.cli.printing import echo, redacted
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError
 from mooring.plane.configuration import ServerConfig, declared_settings
@@ -158,6 +157,6 @@ def _collected_warnings() -> Iterator[list[str]]:
 
 def _print_authenticators(path: str, found: ConfigFile, config: ServerConfig, rows: Authenticators) -> None:
     echo(f"{path} is good: {len(found.values)} keys. Who calls would be judged by:")
-    output.print_table(("AUTHENTICATOR", "TURNED ON BY"), rows)
+    printing.print_table(("AUTHENTICATOR", "TURNED ON BY"), rows)
     modes = ", ".join(config[AuthorizationSettings].authorization_mode)
     echo(f"Authorization: {modes}. State: {config[StorageSettings].storage_url}.")

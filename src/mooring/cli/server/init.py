@@ -24,9 +24,9 @@ from mooring.cli.options.configfile import ConfigFile, default_path
 from mooring.cli.options.declared import CommandBySubject
 from mooring.cli.options.flags import DURATION, options_of
 from mooring.cli.options.server import server_configuration, server_options, server_usage
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.cli.systemd import arguments_of
-from mooring.cli.token.allowance import NEVER_EXPIRES, WITHHELD, agent_line, join_line, machines
+from mooring.cli.token.list import NEVER_EXPIRES, WITHHELD, agent_line, join_line, machines
 from mooring.clock import Clock, SystemClock
 from mooring.duration import format_duration
 from mooring.errors import ConfigError

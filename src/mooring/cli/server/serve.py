@@ -16,10 +16,10 @@ from typing import Any
 
 import click
 
+from mooring.cli import serverlogs
 from mooring.cli.options.declared import RepeatableCommand, read_again
 from mooring.cli.options.flags import usage
 from mooring.cli.options.server import server_configuration, server_options, server_usage
-from mooring.cli.printing import logs
 from mooring.cli.server.init import FirstTokenFlags, Serving, accepts_tokens, first_token_options, print_next_steps
 from mooring.clock import SystemClock
 from mooring.plane.assemble import Assembly
@@ -56,7 +56,7 @@ def server(token: str, verbose: int, **flags: Any) -> None:
     Keys and first objects are made when they are missing, but no bootstrap token: see `mooring init` and `mooring up`. With
     --server and the server token it becomes a server of the cluster there.
     """
-    logs.configure(verbose)
+    serverlogs.configure(verbose)
     config = _checked_configuration(_with_token(flags, token))
     serve(config, read_config=_config_reader(config))
 
@@ -76,7 +76,7 @@ def up(token: str | None, token_ttl: timedelta, skip_token_print: bool, verbose:
     config = _checked_configuration(flags)
     with usage():
         token_flags.check_accepted(config)
-    logs.configure(verbose)
+    serverlogs.configure(verbose)
     # admin.conf is the last file that the key store creates; a store in memory makes every start a first one
     is_first = not (Path(config.data_dir) / "admin.conf").exists() or config[StorageSettings].in_memory
     serve(config, _create_token_when_ready(config, token_flags, is_first), _config_reader(config))

@@ -19,7 +19,7 @@ import click
 from mooring.cli.options.configfile import ConfigFile, config_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.server import server_configuration, server_usage
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.cli.systemd import (
     SANDBOX,
     WATCHDOG_SECONDS,

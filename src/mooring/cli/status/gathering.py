@@ -22,7 +22,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import NotMooringError
 from mooring.errors import ApiError, ForbiddenError, NotFoundError, ServiceUnavailableError, UnauthorizedError
 from mooring.trust.discovery.errors import NotKubernetesError
-from mooring.trust.kubeconfig.model import Selected
+from mooring.trust.kubeconfig import Selected
 
 T = TypeVar("T")
 PROBLEM = "unavailable"

@@ -22,7 +22,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import ends
 from mooring.cli.csr.show import csr_details
 from mooring.cli.node.machines import ENDED, READY, STATES, KnownMachine, age, until
-from mooring.cli.printing.output import MAX_CELL, clean
+from mooring.cli.printing import MAX_CELL, clean
 from mooring.cli.status.gathering import Gathering, Section
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import read_version

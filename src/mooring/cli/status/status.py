@@ -17,11 +17,10 @@ from typing import Any
 import click
 
 from mooring.apimachinery.schema import Obj
+from mooring.cli import printing
 from mooring.cli.cluster import ChosenCluster, cluster_options, is_transient
 from mooring.cli.options.flags import output_option
-from mooring.cli.printing import output as printing
-from mooring.cli.printing.output import check_reader, draw, echo
-from mooring.cli.printing.plaintext import redacted
+from mooring.cli.printing import check_reader, draw, echo, redacted
 from mooring.cli.status.gathering import gather, text
 from mooring.cli.status.sections import SECTIONS, without_changing
 from mooring.client.cluster import ClusterClient

@@ -24,9 +24,9 @@ from mooring.apimachinery.codec.yaml import decode_yaml, decoded
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.options.flags import DURATION, not_empty, usage
-from mooring.cli.printing.output import echo
-from mooring.cli.token.allowance import agent_line, join_line, print_allowance
+from mooring.cli.printing import echo
 from mooring.cli.token.generate import K3S, KUBEADM, format_option
+from mooring.cli.token.list import agent_line, join_line, print_allowance
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import other_program
@@ -59,8 +59,8 @@ from mooring.trust.discovery.pins import pins_of
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
 from mooring.trust.k3s.token import format_token
-from mooring.trust.kubeconfig.model import KubeconfigError, Selected, discovery_cluster
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfig import KubeconfigError, Selected, discovery_cluster
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 
 API_VERSIONS = ("kubeadm.k8s.io/v1beta4", "kubeadm.k8s.io/v1beta3")
 MAX_TOKENS = 1000

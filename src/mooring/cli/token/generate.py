@@ -10,7 +10,7 @@ import secrets
 
 import click
 
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.trust.bootstraptoken.token import generate_token
 
 KUBEADM, K3S = "kubeadm", "k3s"

@@ -25,13 +25,13 @@ from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import key_entry
 from mooring.api.paths import API_VERSION
 from mooring.apimachinery.schema import Obj
+from mooring.cli import printing
 from mooring.cli.audit import REQUESTS, fetch_records, require_whole
 from mooring.cli.certs import inventory
 from mooring.cli.cluster import ChosenCluster, Effect, ending_options
 from mooring.cli.csr.decision import may_be_issued, refuse_waiting
 from mooring.cli.options.flags import LISTED, TOKEN, output_option, usage
-from mooring.cli.printing import output as printing
-from mooring.cli.printing.output import echo
+from mooring.cli.printing import echo
 from mooring.cli.valuecompletion import complete_token
 from mooring.client.cluster import ClusterClient
 from mooring.clock import parse_rfc3339

@@ -1,8 +1,10 @@
-"""`mooring token list` and `mooring token delete`."""
+"""`mooring token list` and `mooring token delete`, and the words about what a token allows."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,20 +13,17 @@ import click
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.table import age
 from mooring.authn.lastuses import BOOTSTRAP_LAST_USED
-from mooring.cli import cluster
+from mooring.cli import cluster, printing
 from mooring.cli.cluster import ChosenCluster, cluster_options, ending_options, printed_deletions
 from mooring.cli.options.flags import LISTED, SHOWN, TOKEN, output_option, usage
-from mooring.cli.printing import output
-from mooring.cli.printing.output import echo
-from mooring.cli.printing.plaintext import redacted
-from mooring.cli.token.allowance import joins_cell, limits_cell
+from mooring.cli.printing import clean, echo, redacted
 from mooring.cli.token.generate import K3S, format_option
 from mooring.cli.valuecompletion import complete_token
 from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
 from mooring.errors import ApiError, ConfigError, NotFoundError
-from mooring.trust.bootstraptoken.restrictions import joined_keys
-from mooring.trust.bootstraptoken.token import TokenError
+from mooring.trust.bootstraptoken.restrictions import Restrictions, joined_keys
+from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
 from mooring.trust.bootstraptoken.tokensecret import (
     NAMESPACE,
     SECRET_TYPE,
@@ -34,6 +33,105 @@ from mooring.trust.bootstraptoken.tokensecret import (
     secret_name,
 )
 from mooring.trust.k3s.token import bootstrap_token_id
+
+# Words about a token: what it allows, and the command line that joins with it.
+
+# Join command: the command line that `init`, `up` and `token create` print for a joining machine.
+#
+# Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands, docs/protocol/k3s.md#token-commands): one hash
+# flag for each CA, or the hash in the token; `<value withheld>` in place of a withheld token. The brackets of an IPv6 address are
+# a pattern in a shell, and are quoted; nothing else needs it.
+
+WITHHELD = "<value withheld>"
+
+
+def join_line(program: str, endpoints: Sequence[str], token: str, pins: Sequence[str]) -> str:
+    """Return `<program> join HOST:PORT… --token T --discovery-token-ca-cert-hash sha256:…`."""
+    hashes = "".join(f" --discovery-token-ca-cert-hash {pin}" for pin in pins)
+    return f"{program} join {shlex.join(endpoints)} --token {token}{hashes}"
+
+
+def agent_line(program: str, endpoints: Sequence[str], token: str) -> str:
+    """Return `<program> agent --server https://HOST:PORT… --token T`, for a token of k3s's format."""
+    servers = "".join(f" --server {shlex.quote(f'https://{endpoint}')}" for endpoint in endpoints)
+    return f"{program} agent{servers} --token {token}"
+
+
+# Description of what a bootstrap token allows, for people who have just made one, and for lists.
+#
+# Rules kept here:
+# * The sentence names the id and never the secret. It goes to stderr, because scripts read the token from stdout.
+# * Against another API server no limit is promised. A warning says which limits it does not enforce, and where they count.
+
+FLAGS = {"max_joins": "--max-joins", "networks": "--allow-cidr", "node_name": "--node-name"}
+"""Flags that set the restrictions of a token, by the field of `Restrictions`."""
+NEVER_EXPIRES = (
+    "Warning: token {id} never expires. Give tokens an end, or delete this one when the machines have joined: "
+    "mooring token delete {id}"
+)
+
+
+def print_allowance(record: TokenRecord, now: datetime, unenforced_by: str = "") -> None:
+    """Say on stderr what a new token allows and until when, and warn about one without end.
+
+    `unenforced_by` names the server when it does not enforce the token's limits.
+    """
+    if unenforced_by and record.restrictions:
+        echo(allowance(replace(record, restrictions=Restrictions()), now), err=True)
+        echo(f"Warning: {unenforced(record.restrictions, unenforced_by)}", err=True)
+    else:
+        echo(allowance(record, now), err=True)
+    if record.expires is None:
+        echo(NEVER_EXPIRES.format(id=record.token.id), err=True)
+
+
+def allowance(record: TokenRecord, now: datetime) -> str:
+    """Return one sentence about what a token allows and until when."""
+    if record.expires is None:
+        end = "until it is deleted"
+    else:
+        end = f"until {rfc3339(record.expires)} (in {human_duration(record.expires - now)})"
+    if USAGE_AUTHENTICATION not in record.usages:
+        return f"Token {record.token.id} signs cluster-info and lets no machine in, {end}."
+    return f"Token {record.token.id} lets in {machines(record.restrictions)}, {end}."
+
+
+def unenforced(restrictions: Restrictions, server: str) -> str:
+    """Return which limits of a token the server does not enforce, and where they count."""
+    names = [FLAGS[name] for name in FLAGS if getattr(restrictions, name)]
+    flags = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    text = (
+        f"{server} does not enforce {flags}: it accepts the token from every address, for everything that its groups may do. Only "
+        "mooring controllers reads them, and another approver or signer issues certificates without them."
+    )
+    if restrictions.networks:
+        return f"{text} Requests of a token with networks wait there for a person, because their address is not known."
+    return text
+
+
+def machines(restrictions: Restrictions) -> str:
+    """Return the machines that a token lets in."""
+    number = restrictions.max_joins
+    who = "any number of machines" if number is None else "1 machine" if number == 1 else f"up to {number} machines"
+    name = restrictions.node_name
+    named = "under any name" if not name else f"named {name}" if "*" not in name else f"named like {name}"
+    networks = ", ".join(map(str, restrictions.networks))
+    return f"{who} {named}, from {networks or 'any network'}"
+
+
+def joins_cell(restrictions: Restrictions, joined: int) -> str:
+    """Return the joins used and allowed."""
+    return "<unlimited>" if restrictions.max_joins is None else f"{joined}/{restrictions.max_joins}"
+
+
+def limits_cell(restrictions: Restrictions) -> str:
+    """Return the names and networks that a token allows."""
+    names = [f"nodes {restrictions.node_name}"] if restrictions.node_name else []
+    networks = [f"from {','.join(map(str, restrictions.networks))}"] if restrictions.networks else []
+    return clean("; ".join(names + networks)) or "<none>"
+
+
+# `mooring token list` and `mooring token delete`.
 
 # `mooring token list`: list bootstrap tokens.
 #
@@ -97,7 +195,7 @@ def list_tokens(output: str, redact: bool, dry_run: bool, token_format: str, cho
 def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, now: datetime) -> None:
     if form in ("json", "yaml"):
         items = [document(record, secret, redact, now) for record, secret in found]
-        output.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}, form)
+        printing.print_document({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}, form)
     elif form == "name":
         for record, _ in found:
             echo(record.token.id)
@@ -110,10 +208,10 @@ def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, no
             )
             for record, secret in found
         ]
-        output.print_table((*HEADERS, "AGE", "SECRET"), rows)
+        printing.print_table((*HEADERS, "AGE", "SECRET"), rows)
     elif form == "table":
         rows = [cells(record, secret, redact, now) for record, secret in found]
-        output.print_table([HEADERS[at] for at in NARROW], [[row[at] for at in NARROW] for row in rows])
+        printing.print_table([HEADERS[at] for at in NARROW], [[row[at] for at in NARROW] for row in rows])
     else:
         for line in text_lines([cells(record, secret, redact, now) for record, secret in found]):
             echo(line)
@@ -124,7 +222,7 @@ def _print_as_k3s(found: Sequence[tuple[TokenRecord, Obj]], form: str, now: date
         items = [document(record, secret, True, now) for record, secret in found]
         for item in items:
             del item["token"]
-        output.print_document(items, form)
+        printing.print_document(items, form)
     elif form in ("table", "text"):
         rows = [(record.token.id, *cells(record, secret, True, now)[1:_K3S_COLUMNS]) for record, secret in found]
         for line in _align([HEADERS[:_K3S_COLUMNS], *rows]):
@@ -182,9 +280,9 @@ def cells(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> tupl
         str(record.token) if redact else record.token.reveal(),
         short_duration(record.expires - now) if record.expires else "<forever>",
         rfc3339(record.expires) if record.expires else "<never>",
-        output.clean(",".join(record.usages)) or "<none>",
-        output.clean(record.description) or "<none>",
-        output.clean(",".join(record.groups)) or "<none>",
+        printing.clean(",".join(record.usages)) or "<none>",
+        printing.clean(record.description) or "<none>",
+        printing.clean(",".join(record.groups)) or "<none>",
         joins_cell(record.restrictions, len(joined_keys(secret))),
         _last_use(secret, now),
         limits_cell(record.restrictions),

@@ -22,7 +22,7 @@ import click
 from mooring.cli.options import flags
 from mooring.cli.options.flags import DURATION, REPORTED, output_option, usage
 from mooring.cli.options.server import storage_options, storage_settings
-from mooring.cli.printing.output import echo, print_document, print_table
+from mooring.cli.printing import echo, print_document, print_table
 from mooring.client.files import read_limited
 from mooring.client.http.requests import drive_fetching
 from mooring.clock import Clock, SystemClock, rfc3339

@@ -29,7 +29,7 @@ from mooring.client.http import tls
 from mooring.trust.httpexchange import PROXY, HttpFailure, HttpRequest, Trust
 from mooring.trust.httpproxy import Proxy, ProxySettingError, environment_proxy, k3s_proxy, named_proxy
 from mooring.trust.httpsurl import dialled_host, is_address, is_sent_by_tls, tls_name
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 
 if TYPE_CHECKING:
     import httpx2

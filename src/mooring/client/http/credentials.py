@@ -34,7 +34,7 @@ from mooring.clock import parse_rfc3339
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import unfilled_placeholder
-from mooring.trust.kubeconfig.model import Cluster, ExecPlugin, KubeconfigUser
+from mooring.trust.kubeconfig import Cluster, ExecPlugin, KubeconfigUser
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 MAX_OUTPUT = 1 << 20

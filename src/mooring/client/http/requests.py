@@ -17,7 +17,7 @@ from mooring.clock import Clock
 from mooring.trust.discovery.clusterinfo import PATH as CLUSTER_INFO
 from mooring.trust.httpexchange import PROXY, TOO_LONG, HttpFailure, HttpRequest, HttpResponse, Reply, Trust, Wait
 from mooring.trust.httpproxy import ProxySettingError
-from mooring.trust.kubeconfig.model import Cluster
+from mooring.trust.kubeconfig import Cluster
 
 Step = TypeVar("Step")
 N = TypeVar("N")

@@ -20,7 +20,7 @@ from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
 from mooring.trust.answertext import explained_by
 from mooring.trust.discovery.errors import CertificateError, NotKubernetesError
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from mooring.trust.loginrecord import CERTIFICATE, Credential, Place
 from mooring.trust.oidc.grants import StrayRedirectError
 

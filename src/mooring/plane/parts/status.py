@@ -33,7 +33,7 @@ from mooring.server.audit.logfile import AuditLog
 from mooring.settings.serving import ServingSettings, WorkersSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 
 KUBECONFIGS = ("admin.conf", "super-admin.conf")
 _OWN = "this server renews it, and failed to: its log says why"

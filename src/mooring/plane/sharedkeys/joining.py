@@ -27,13 +27,13 @@ from mooring.secret import Secret
 from mooring.server.endpoints.supervisor.servers import Confirm, ServerKeys
 from mooring.settings.network import NetworkSettings
 from mooring.settings.storage import EncryptionSettings, StorageSettings, etcd_urls
-from mooring.trust.discovery.polling import DiscoveryExchange, Notice
+from mooring.trust.discovery.fetch import DiscoveryExchange, Notice
 from mooring.trust.encryption.configuration import GroupResource, parse
 from mooring.trust.k3s.settings import AgentConfig, K3sSettings
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.envelope import encode
 from mooring.trust.sharedkeys.serverjoin import Datastore, ServerAccess, parse_server_token, server_access
-from mooring.trust.sharedkeys.settings import FILES, SharedKeysSettings
+from mooring.trust.sharedkeys.servertoken import FILES, SharedKeysSettings
 
 
 def agent_config(config: ServerConfig, *, encrypts_secrets: bool) -> Obj:

@@ -62,13 +62,14 @@ from mooring.trust.sharedkeys.reconciliation import (
 )
 from mooring.trust.sharedkeys.serverjoin import KnownTokenError, rotated, unexpired
 from mooring.trust.sharedkeys.servertoken import (
+    FILES,
     AgentRotationRefusedError,
     AgentTerm,
     AgentTokens,
+    SharedKeysSettings,
     decode_agent_tokens,
     generate_token,
 )
-from mooring.trust.sharedkeys.settings import FILES, SharedKeysSettings
 
 log = logging.getLogger("mooring.plane")
 

@@ -42,12 +42,11 @@ from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.k3s.settings import K3sSettings
-from mooring.trust.kubeconfig.model import client_cas
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfig import client_cas
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 from mooring.trust.sharedkeys.keyset import NAMES
 from mooring.trust.sharedkeys.reconciliation import StoredCluster
-from mooring.trust.sharedkeys.servertoken import MIN_SECRET, generate_token, is_short
-from mooring.trust.sharedkeys.settings import SharedKeysSettings
+from mooring.trust.sharedkeys.servertoken import MIN_SECRET, SharedKeysSettings, generate_token, is_short
 
 KUBE_SYSTEM = "kube-system"
 NAMED_IN = (

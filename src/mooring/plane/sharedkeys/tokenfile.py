@@ -34,9 +34,8 @@ from mooring.trust.k3s.acceptedtokens import FormerToken, decode_former, digest,
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.sharedkeys.envelope import TokenTerm
-from mooring.trust.sharedkeys.servertoken import MAX_BYTES, decode_agent_tokens, parse_token
+from mooring.trust.sharedkeys.servertoken import MAX_BYTES, SharedKeysSettings, decode_agent_tokens, parse_token
 from mooring.trust.sharedkeys.servertoken import NAME as AGENT_TOKENS
-from mooring.trust.sharedkeys.settings import SharedKeysSettings
 
 log = logging.getLogger("mooring.plane")
 

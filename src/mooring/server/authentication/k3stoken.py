@@ -22,8 +22,7 @@ from mooring.settings.storage import StorageSettings
 from mooring.trust.k3s.acceptedtokens import AcceptedTokens, check_agent_token, decode_former, digest, parse_agent_token
 from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.sharedkeys.servertoken import NAME as AGENT_TOKENS
-from mooring.trust.sharedkeys.servertoken import AgentTokens, decode_agent_tokens, parse_token
-from mooring.trust.sharedkeys.settings import SharedKeysSettings
+from mooring.trust.sharedkeys.servertoken import AgentTokens, SharedKeysSettings, decode_agent_tokens, parse_token
 
 KEY = "k3s-supervisor"
 FOLDER, TOKEN, FORMER, SHARED = "server", "token", "former-tokens.json", "pki"

@@ -20,7 +20,7 @@ from mooring.settings.addresses import names_user
 from mooring.trust.httpexchange import PROXY, UNREACHABLE, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.httpproxy import ProxySettingError
 from mooring.trust.httpsurl import https_url_problem, named_cas
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigUser, Selected
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, Selected
 
 # A target of the second stage that a kubeconfig describes: a webhook.
 #

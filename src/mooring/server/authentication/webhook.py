@@ -22,8 +22,8 @@ from mooring.authn.verdict import Accepted, NotMine, Verdict
 from mooring.authn.verdictcache import KEY_BYTES
 from mooring.authn.webhook import BAD_ANSWER, ERROR, TARGET, UNREACHABLE, WebhookAuthenticator, WebhookSettings
 from mooring.errors import ConfigError
-from mooring.trust.kubeconfig.model import KubeconfigError, Selected, resolve_paths, select_context
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfig import KubeconfigError, Selected, resolve_paths, select_context
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 
 log = logging.getLogger("mooring.authentication")
 

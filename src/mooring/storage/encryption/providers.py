@@ -27,9 +27,8 @@ from mooring.errors import MooringError, StorageError
 from mooring.observed import Observed
 from mooring.secret import Secret
 from mooring.storage.encryption.kmsplugin import KmsPluginClient, PluginError, UnansweredError
-from mooring.trust.encryption.ciphers import SEED, CipherError, Entropy
 from mooring.trust.encryption.configuration import EncryptionConfiguration, GroupResource, KmsPlugin
-from mooring.trust.encryption.encryptedobject import EncryptedDataKey
+from mooring.trust.encryption.encryptedobject import SEED, CipherError, EncryptedDataKey, Entropy
 from mooring.trust.encryption.transformer import (
     PLAIN,
     DataKeyNeededError,

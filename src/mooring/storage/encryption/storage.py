@@ -2,7 +2,7 @@
 
 Rules kept here:
 * The providers of a resource decide on its values. Keys that belong to no resource of this server pass unchanged.
-* The storage key is authenticated where the cipher does that (`mooring.trust.encryption.ciphers`), by its name in the engine:
+* The cipher authenticates the storage key (`mooring.trust.encryption.encryptedobject`) by its name in the engine:
   kube-apiserver authenticates the name with the prefix of --etcd-prefix. A value from a store with the default prefix is read, and
   is stale.
 * A value that no key decrypts is an `UnreadableEntry`: its neighbours, the list and the watch go on.
@@ -31,8 +31,8 @@ from mooring.storage.contract import (
 )
 from mooring.storage.encryption.providers import Providers
 from mooring.storage.keyspace import check_key
-from mooring.trust.encryption.ciphers import ENCRYPTED
 from mooring.trust.encryption.configuration import GroupResource
+from mooring.trust.encryption.encryptedobject import ENCRYPTED
 from mooring.trust.encryption.transformer import UnreadableError, written_by
 
 PATIENCE_SECONDS = 0.5

@@ -30,8 +30,8 @@ from mooring.trust.bootstraptoken.tokensecret import (
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
 from mooring.trust.discovery.errors import NotSetUpError, SignatureMissingError, SignatureWrongError
 from mooring.trust.discovery.pins import Pin
-from mooring.trust.kubeconfig.model import cluster_info_kubeconfig
-from mooring.trust.kubeconfig.text import format_kubeconfig
+from mooring.trust.kubeconfig import cluster_info_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig
 
 KUBECONFIG_KEY = "kubeconfig"
 SIGNATURE_PREFIX = "jws-kubeconfig-"

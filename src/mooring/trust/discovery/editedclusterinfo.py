@@ -32,8 +32,8 @@ from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY, NAME, NAMESPACE
 from mooring.trust.discovery.errors import UnusableClusterInfoError
 from mooring.trust.discovery.pins import PinError, pin_of, pins_of
 from mooring.trust.discovery.trustedcluster import published_cluster, trusted_cluster
-from mooring.trust.kubeconfig.model import CLIENT_CA, Kubeconfig, KubeconfigError
-from mooring.trust.kubeconfig.text import dump_object, load, parse_kubeconfig
+from mooring.trust.kubeconfig import CLIENT_CA, Kubeconfig, KubeconfigError
+from mooring.trust.kubeconfigtext import dump_object, load, parse_kubeconfig
 
 PUBLISHED_CAS = "mooring.dev/published-cas"
 """Annotation of cluster-info: the pins of the CAs that servers published in it, the newest first."""

@@ -1,25 +1,32 @@
-"""Requests for the cluster-info ConfigMap, and what each response to them means.
-
-Rules kept here (docs/protocol/discovery-and-join.md):
-* A refusal is believed only from a Kubernetes server: the 404 page of a web server means that the address is wrong.
-* Over verified TLS, 401 and 403 prove the server as well as 200 does.
-"""
+"""Discovery: fetching cluster-info from an API server, by a bootstrap token, within a time."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from math import inf
+from typing import Any, TypeVar
 
+from mooring.duration import format_duration
+from mooring.errors import ConfigError
 from mooring.pki.x509 import bundles
 from mooring.trust.answertext import after_colon, answer_text, explained_by, in_brackets
+from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo, errors
 from mooring.trust.discovery.clusterinfo import NAME, PATH
-from mooring.trust.discovery.errors import DiscoveryError, ForbiddenAnswerError, UnusableClusterInfoError
+from mooring.trust.discovery.errors import (
+    CaHashMismatchError,
+    ClusterInfoChangedError,
+    DiscoveryError,
+    ForbiddenAnswerError,
+    SignatureMissingError,
+    UnusableClusterInfoError,
+)
 from mooring.trust.discovery.pins import Pin, check_pins
-from mooring.trust.discovery.polling import DiscoveryExchange, Notice
-from mooring.trust.discovery.trustedcluster import TrustedCluster
+from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
 from mooring.trust.httpexchange import (
     ACCEPT_JSON,
     CERTIFICATE,
@@ -34,11 +41,141 @@ from mooring.trust.httpexchange import (
     HttpFailure,
     HttpRequest,
     HttpResponse,
+    Reply,
     Trust,
+    Wait,
     send,
 )
-from mooring.trust.kubeconfig.model import Cluster, KubeconfigError, KubeconfigUser, discovery_cluster
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.httpsurl import url_of
+from mooring.trust.kubeconfig import Cluster, KubeconfigError, KubeconfigUser, address_of, discovery_cluster
+from mooring.trust.kubeconfigtext import parse_kubeconfig
+
+# Notice messages of discovery, and the type of its exchanges.
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One line for the user, without secrets. `keep`: the line stays on the terminal, as one about a failure does."""
+
+    message: str
+    keep: bool = False
+
+
+DiscoveryExchange = Generator[HttpRequest | Wait | Notice, Reply, R]
+
+
+# Polling of a cluster's servers until one passes discovery: rounds, budget, and repeated errors.
+
+LEAST_SECONDS = 1.0
+"""Seconds of a request, however little of the budget is left: one round is always made."""
+P = TypeVar("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    """Limits of polling: a round every `interval` seconds, for `total` seconds or `attempts` rounds.
+
+    `jitter` is the fraction by which a wait may be longer or shorter, where the driver has entropy. `unsigned` limits the seconds
+    after the first answer that has no signature for the token: the token may be unknown, or its signature late.
+    """
+
+    interval: float = 5.0
+    total: float = 300.0
+    attempts: int | None = None
+    jitter: float = 0.0
+    unsigned: float = inf
+
+    def __post_init__(self) -> None:
+        if self.interval <= 0:
+            raise ValueError("polling waits between its rounds: the interval is more than 0 seconds")
+
+
+class Rounds:
+    """Rounds of one discovery. Time is counted from the replies and the waits, not read from a clock."""
+
+    def __init__(self, polling: Polling) -> None:
+        self._polling = polling
+        self._spent = 0.0
+        self._finished = 0
+        self._unsigned_since: float | None = None
+        self._left = inf
+        self._reported = set[str]()
+
+    def send(self, request: HttpRequest) -> Generator[HttpRequest, Reply, HttpResponse | HttpFailure]:
+        """Yield one request, which has what is left of the budget, charge its duration, and return the reply."""
+        left = max(LEAST_SECONDS, self._polling.total - self._spent)
+        reply = yield from send(replace(request, within=min(request.within, left)))
+        self._spent += reply.elapsed
+        return reply
+
+    def next_wait(self) -> Wait | None:
+        """Finish a round: return the wait before the next one, or None when the budget is spent."""
+        polling = self._polling
+        end = polling.total
+        if self._unsigned_since is not None:
+            end = min(end, self._unsigned_since + polling.unsigned)
+        self._finished += 1
+        self._left = end - self._spent
+        self._spent += polling.interval
+        if self._spent > end or self._finished == polling.attempts:
+            return None
+        return Wait(polling.interval, polling.jitter)
+
+    def first_that_passes(
+        self, places: Iterable[P], attempt: Callable[[P], DiscoveryExchange[T]], *, drops_final: bool = True
+    ) -> DiscoveryExchange[T]:
+        """Return what `attempt` returns for the first place that passes, in as many rounds as there are.
+
+        A final error ends the attempts on one place where `drops_final` is True. Raises the last error; the others are reported.
+        """
+        left = list(dict.fromkeys(places))
+        while True:
+            last: DiscoveryError | None = None
+            unsigned: DiscoveryError | None = None
+            for place in tuple(left):
+                if last is not None:
+                    yield self.report(last)
+                try:
+                    return (yield from attempt(place))
+                except DiscoveryError as error:
+                    last = error
+                if isinstance(last, SignatureMissingError):
+                    unsigned = last
+                if last.final and drops_final:
+                    left.remove(place)
+            assert last is not None  # there was a place, and none passed
+            if unsigned is None:
+                self._unsigned_since = None
+            elif self._unsigned_since is None:
+                self._unsigned_since = self._spent
+            wait = self.next_wait() if left else None
+            if wait is None:
+                raise unsigned or last
+            yield self.report(last, retried=True)
+            yield wait
+
+    def report(self, error: DiscoveryError, *, retried: bool = False) -> Notice:
+        """Return the notice of an error that does not end discovery. Only the first of equal notices is kept.
+
+        `retried`: a round is over, and the notice says for how long more rounds follow.
+        """
+        message = str(error)
+        first_time = message not in self._reported
+        self._reported.add(message)
+        if retried and self._polling.attempts is None and self._left < inf:
+            left = format_duration(timedelta(seconds=round(self._left)))
+            message = f"{message}; trying again for up to {left} more"
+        return Notice(message, keep=first_time)
+
+
+# Requests for the cluster-info ConfigMap, and what each response to them means.
+#
+# Rules kept here (docs/protocol/discovery-and-join.md):
+# * A refusal is believed only from a Kubernetes server: the 404 page of a web server means that the address is wrong.
+# * Over verified TLS, 401 and 403 prove the server as well as 200 does.
 
 MAX_BODY = 4 << 20
 """Bytes: a ConfigMap holds at most 1 MiB; JSON escapes can double that, metadata and indentation need a little more."""
@@ -206,3 +343,109 @@ def led_by_proved(found: TrustedCluster) -> DiscoveryExchange[TrustedCluster]:
             return found.led_by(turn)
     assert last is not None  # a cluster has an address
     raise last
+
+
+# Discovery by token: trust cluster-info because it is signed by a bootstrap token, and its CA because it is pinned.
+#
+# Steps (docs/protocol/discovery-and-join.md; the numbers in error messages are the same):
+#  1. fetch cluster-info without verification and without credentials, from each address in turn, until it holds what step 2
+#     needs;
+#  2. verify its signature by the token: from here on the text is the cluster's own;
+#  3. read the kubeconfig in it and choose the cluster;
+#  4. compare its CA with the pins, and with the hash in a token of k3s's form; without either, which needs a flag named unsafe,
+#     the signature is the only proof;
+#  5. fetch cluster-info again, TLS verified under the pinned certificates alone, by the way that cluster-info names to this
+#     address;
+#  6. both texts must be equal to the byte, and the second must be signed as well.
+#
+# A final error ends the attempts on one server; the others are polled on. When none is left or the budget is spent, the last
+# error is raised. Every error before it is reported by a notice. kubeadm trusts the whole bundle in step 5, which lets a thief of
+# the token put a CA of his own beside the pinned one.
+
+SIGNATURE_ALONE = "token"
+"""`TrustedCluster.via` without pins."""
+
+
+VouchedCas = Callable[[bytes], bytes]
+"""Returns the CAs of a bundle that a hash vouches for, as PEM. Raises ConfigError (`mooring.trust.k3s.cahash.check_ca_hash`)."""
+
+
+def discover_by_token(
+    endpoints: Sequence[str],
+    token: BootstrapToken,
+    pins: Collection[Pin],
+    *,
+    vouched: VouchedCas | None = None,
+    unsafe_skip_ca_verification: bool = False,
+    polling: Polling = Polling(),
+) -> DiscoveryExchange[TrustedCluster]:
+    """Discover a cluster by token. `endpoints` are `host:port`, tried in turn. With pins and `vouched` the CA must pass both.
+
+    Raises DiscoveryError; ValueError when called without endpoints, or without pins, `vouched` and the unsafe flag.
+    """
+    if not endpoints:
+        raise ValueError("discovery by token needs the address of an API server")
+    if not pins and vouched is None and not unsafe_skip_ca_verification:
+        raise ValueError("discovery by token needs pins, or the flag unsafe_skip_ca_verification")
+    rounds = Rounds(polling)
+    return (
+        yield from rounds.first_that_passes(
+            endpoints, lambda endpoint: _try_endpoint(endpoint, token, pins, vouched, rounds)
+        )
+    )
+
+
+def _try_endpoint(
+    endpoint: str, token: BootstrapToken, pins: Collection[Pin], vouched: VouchedCas | None, rounds: Rounds
+) -> DiscoveryExchange[TrustedCluster]:
+    server = url_of(endpoint)
+
+    yield Notice(f"Fetching cluster-info from {endpoint} without trust, to check it by token {token.id}")
+    step = f"fetching cluster-info from {endpoint} (step 1)"
+    reply = yield from rounds.send(cluster_info_request(server, UNVERIFIED))
+    data = read_cluster_info(step, reply)
+
+    text = clusterinfo.verify(data, token, f"verifying cluster-info from {endpoint} (step 2)")
+    yield Notice(f"Cluster-info from {endpoint} is signed by token {token.id}")
+
+    step = f"reading the kubeconfig of cluster-info from {endpoint} (step 3)"
+    config, cluster = published_cluster(step, text)
+    warnings = ("cluster-info carries users, which were ignored",) if config.users else ()
+    found = trusted_cluster(step, config, cluster, SIGNATURE_ALONE, warnings=warnings).led_by_endpoint(endpoint)
+    is_pinned = bool(pins) or vouched is not None
+    if is_pinned and not cluster.ca_pem:
+        raise UnusableClusterInfoError(
+            step, "it names no CA, so its servers are verified with a machine's own roots and there is nothing to pin",
+            "join with --discovery-file, or have the administrator name the CA in cluster-info",
+        )  # fmt: skip
+    if not is_pinned:
+        yield Notice("The CA was not compared with a pin: the token alone vouches for the cluster")
+        return found
+
+    trusted = _pinned_cas(cluster.ca_pem, pins, vouched, endpoint)
+    yield Notice("The CA of the cluster is pinned; fetching cluster-info again with TLS verified")
+
+    step = f"fetching cluster-info from {endpoint} with TLS verified (step 5)"
+    way = next(one for one in found.clusters if address_of(one.server) == endpoint)
+    reply = yield from rounds.send(cluster_info_request(way.server, replace(trust_of(way), ca_pem=trusted)))
+    data = read_cluster_info(step, reply)
+
+    step = f"comparing both copies of cluster-info from {endpoint} (step 6)"
+    if data.get(clusterinfo.KUBECONFIG_KEY, text) != text:
+        raise ClusterInfoChangedError(step)
+    clusterinfo.verify(data, token, step)
+    return replace(found, via="token+pins")
+
+
+def _pinned_cas(ca_pem: bytes, pins: Collection[Pin], vouched: VouchedCas | None, endpoint: str) -> bytes:
+    """Return, as PEM, the certificates that both the hash and the pins name. Raises DiscoveryError."""
+    if vouched is not None:
+        try:
+            ca_pem = vouched(ca_pem)
+        except ConfigError as error:
+            step = f"comparing the CA from {endpoint} with the hash in the token (step 4)"
+            raise CaHashMismatchError(step, str(error)) from None
+    if pins:
+        pinned = check_pins(ca_pem, pins, f"comparing the CA from {endpoint} with the pins (step 4)")
+        ca_pem = bundles.certificates_pem(pinned)
+    return ca_pem

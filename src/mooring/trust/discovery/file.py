@@ -16,13 +16,16 @@ from mooring.trust.discovery.errors import (
 )
 from mooring.trust.discovery.fetch import (
     MAX_BODY,
+    DiscoveryExchange,
+    Notice,
+    Polling,
+    Rounds,
     cluster_info_request,
     connection_error,
     prove_server,
     read_cluster_info,
     trust_of,
 )
-from mooring.trust.discovery.polling import DiscoveryExchange, Notice, Polling, Rounds
 from mooring.trust.discovery.trustedcluster import (
     TrustedCluster,
     check_ca,
@@ -31,7 +34,7 @@ from mooring.trust.discovery.trustedcluster import (
     trusted_cluster,
 )
 from mooring.trust.httpexchange import ACCEPT_JSON, SYSTEM_ROOTS, HttpFailure, HttpRequest
-from mooring.trust.kubeconfig.model import (
+from mooring.trust.kubeconfig import (
     Cluster,
     Kubeconfig,
     KubeconfigError,
@@ -45,7 +48,7 @@ from mooring.trust.kubeconfig.model import (
     resolve_paths,
     validate_kubeconfig,
 )
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 
 # Discovery by file: trust a kubeconfig that the user brings, and complete it by what the cluster publishes.
 #

@@ -23,12 +23,18 @@ from mooring.apimachinery.schema import Obj
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import SUPERSEDED_KEY
 from mooring.trust.discovery.errors import CertificateError, DiscoveryError, UnusableClusterInfoError
-from mooring.trust.discovery.fetch import cluster_info_request, prove_server, read_cluster_info, trust_of
-from mooring.trust.discovery.polling import DiscoveryExchange, Notice
+from mooring.trust.discovery.fetch import (
+    DiscoveryExchange,
+    Notice,
+    cluster_info_request,
+    prove_server,
+    read_cluster_info,
+    trust_of,
+)
 from mooring.trust.discovery.trustedcluster import TrustedCluster, learned_beside, published_cluster, trusted_cluster
 from mooring.trust.httpexchange import send
 from mooring.trust.httpsurl import url_of
-from mooring.trust.kubeconfig.model import Cluster, address_of
+from mooring.trust.kubeconfig import Cluster, address_of
 
 BASE = "mooring.dev/cluster-info"
 """Extension of the cluster in kubelet.conf."""

@@ -18,7 +18,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
 from mooring.trust.discovery.errors import UnusableClusterInfoError
 from mooring.trust.httpsurl import url_of
-from mooring.trust.kubeconfig.model import (
+from mooring.trust.kubeconfig import (
     Cluster,
     Kubeconfig,
     KubeconfigError,
@@ -28,7 +28,7 @@ from mooring.trust.kubeconfig.model import (
     discovery_cluster,
     other_addresses,
 )
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 
 _HTTPS_SERVER = re.compile(r"(?i:https)://[^\s/?#@]+(/[^\s?#]*)?")
 

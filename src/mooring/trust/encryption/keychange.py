@@ -18,8 +18,8 @@ from typing import Any
 from mooring.apimachinery.schema import Obj
 from mooring.clock import ZERO_TIME, parse_rfc3339
 from mooring.errors import ConfigError
-from mooring.trust.encryption.ciphers import Entropy
 from mooring.trust.encryption.configuration import KEY_SIZES
+from mooring.trust.encryption.encryptedobject import Entropy
 
 KEY_BYTES = 32
 SERVER_LABEL = "mooring.dev/encryption-at-rest"

@@ -21,17 +21,6 @@ from dataclasses import dataclass
 from mooring.bounded import Bounded
 from mooring.errors import MooringError
 from mooring.secret import Secret
-from mooring.trust.encryption.ciphers import (
-    ENCRYPTED,
-    AesCbc,
-    AesGcm,
-    Cipher,
-    CipherError,
-    Entropy,
-    Identity,
-    Secretbox,
-    SeededAesGcm,
-)
 from mooring.trust.encryption.configuration import (
     AESCBC,
     AESGCM,
@@ -44,8 +33,17 @@ from mooring.trust.encryption.configuration import (
     Key,
 )
 from mooring.trust.encryption.encryptedobject import (
+    ENCRYPTED,
+    AesCbc,
+    AesGcm,
+    Cipher,
+    CipherError,
     EncryptedDataKey,
     EncryptedObject,
+    Entropy,
+    Identity,
+    Secretbox,
+    SeededAesGcm,
     decode_encrypted_object,
     encode_encrypted_object,
     key_id_problem,

@@ -33,8 +33,7 @@ from mooring.secret import Secret
 from mooring.settings.addresses import parse_endpoint
 from mooring.trust.answertext import answer_text, in_brackets, is_mooring_response
 from mooring.trust.discovery.errors import DiscoveryError, RefusedAnswerError
-from mooring.trust.discovery.fetch import connection_error
-from mooring.trust.discovery.polling import DiscoveryExchange, Notice, Polling, Rounds
+from mooring.trust.discovery.fetch import DiscoveryExchange, Notice, Polling, Rounds, connection_error
 from mooring.trust.httpexchange import (
     CERTIFICATE,
     NOT_TLS,
@@ -49,7 +48,7 @@ from mooring.trust.httpexchange import (
     send,
 )
 from mooring.trust.k3s.cahash import CaHashError, check_ca_hash
-from mooring.trust.k3s.headers import (
+from mooring.trust.k3s.identity import (
     APISERVERS,
     CACERTS,
     CLIENT_CA,
@@ -78,7 +77,7 @@ from mooring.trust.k3s.refusals import (
     UnusableResponseError,
 )
 from mooring.trust.k3s.token import NODE, K3sToken
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 
 MAX_APISERVERS = 64
 """API servers of one cluster: more than any has."""

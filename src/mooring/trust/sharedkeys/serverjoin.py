@@ -22,15 +22,14 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.answertext import after_colon, answer_text
 from mooring.trust.discovery.errors import DiscoveryError
-from mooring.trust.discovery.fetch import connection_error
-from mooring.trust.discovery.polling import DiscoveryExchange, Polling, Rounds
+from mooring.trust.discovery.fetch import DiscoveryExchange, Polling, Rounds, connection_error
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse, send
 from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.k3s.exchanges import JOIN_POLLING, TrustedCa, establish_trust
-from mooring.trust.k3s.headers import CONFIG, SERVER_BOOTSTRAP, TOKEN
+from mooring.trust.k3s.identity import CONFIG, SERVER_BOOTSTRAP, TOKEN
 from mooring.trust.k3s.refusals import NotASupervisorError
 from mooring.trust.k3s.token import NODE, SERVER, K3sToken, TokenFormatError, parse_token
-from mooring.trust.kubeconfig.model import KubeconfigUser
+from mooring.trust.kubeconfig import KubeconfigUser
 from mooring.trust.sharedkeys import servertoken
 from mooring.trust.sharedkeys.envelope import MAX_WRAPS, SharedKeysRow, TokenTerm, decode, open_keys, unlock
 from mooring.trust.sharedkeys.servertoken import NAME as AGENT_TOKENS

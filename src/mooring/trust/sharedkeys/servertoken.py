@@ -1,14 +1,4 @@
-"""Server token: the passphrase that opens the sealed keys of a cluster.
-
-Rules kept here:
-* A token is one line of printable characters, in the grammar of k3s (`mooring.trust.k3s.token`). Its password alone counts: the
-  hash names a CA, and the sealed keys prove theirs by themselves.
-* The user is `server`, or none. A token of another user, such as an agent's, is refused.
-* A bootstrap token is refused: it is made to be given away, and lives a day.
-* A password that begins with `K10` is refused, because k3s and Mooring read it as the whole form.
-* A token that is made here has 128 random bits. One that a person chose has MIN_SECRET characters at least; scrypt makes guesses of
-  it expensive (`envelope`). A cluster that comes from k3s may have a shorter one: `--allow-short-server-token` accepts it.
-"""
+"""Settings of a cluster with several servers: the token that opens the keys which they share."""
 
 from __future__ import annotations
 
@@ -16,13 +6,28 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
 import msgspec
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
+from mooring.settings.declaration import BOOLEAN, TEXT, Settings, file_setting, setting
+from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.acceptedtokens import MAX_FORMER, FormerToken, digest, parse_agent_token
+
+# Server token: the passphrase that opens the sealed keys of a cluster.
+#
+# Rules kept here:
+# * A token is one line of printable characters, in the grammar of k3s (`mooring.trust.k3s.token`). Its password alone counts: the
+#   hash names a CA, and the sealed keys prove theirs by themselves.
+# * The user is `server`, or none. A token of another user, such as an agent's, is refused.
+# * A bootstrap token is refused: it is made to be given away, and lives a day.
+# * A password that begins with `K10` is refused, because k3s and Mooring read it as the whole form.
+# * A token that is made here has 128 random bits. One that a person chose has MIN_SECRET characters at least; scrypt makes
+#   guesses of it expensive (`envelope`). A cluster that comes from k3s may have a shorter one: `--allow-short-server-token`
+#   accepts it.
 
 MIN_SECRET, MAX_SECRET = 16, 512
 """Characters. Anyone who finds the secret has the key of the CA: 16 typed characters are the least that withstands guesses."""
@@ -216,3 +221,82 @@ def _digest_of(text: str) -> bytes:
     if _DIGEST.fullmatch(text) is None:
         raise ValueError
     return bytes.fromhex(text)
+
+
+STORE, FILES = "store", "files"
+"""Places of the shared keys: sealed in the store, or in files that an operator copies."""
+
+
+def _place(text: str, key: str) -> str:
+    if text not in (STORE, FILES):
+        raise ConfigError(f"{key}: give {STORE} or {FILES}")
+    return text
+
+
+def _server(text: str, key: str) -> str:
+    if text and (problem := https_url_problem(text)):
+        raise ConfigError(f"{key}: {problem}; give https://<address>:<port> of a server of the cluster")
+    return text.rstrip("/")
+
+
+def _token(text: str, key: str) -> Secret | None:
+    try:
+        return parse_token(text.encode("utf-8", "surrogateescape"), ANY_LENGTH) if text else None
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedKeysSettings(Settings):
+    """The place of the keys that servers share, and the server token."""
+
+    heading: ClassVar[str] = "Several servers"
+
+    server: str = setting(
+        TEXT,
+        default="",
+        meaning="Server of the cluster to join (--k3s-supervisor). It names the store, which then needs no flag; credentials do.",
+        default_note="this server makes a cluster, or finds it in its store",
+        metavar="URL",
+        parse=_server,
+        everyday=True,
+    )
+    shared_keys: str = setting(
+        TEXT,
+        default=STORE,
+        meaning="Where the servers of one cluster get their common keys: store (sealed in it) or files (copied by you).",
+        metavar="store|files",
+        parse=_place,
+    )
+    server_token_file: str = file_setting(
+        "File with the token that opens the keys of the cluster in the store; the first server makes one.",
+        default_note="server/token in the data directory",
+    )
+    server_token: Secret | None = setting(
+        TEXT,
+        default="",
+        meaning="The token itself. Other users of the machine see a command line: prefer the file or the environment.",
+        metavar="TOKEN",
+        secret=True,
+        parse=_token,
+        everyday=True,
+    )
+
+    allow_short_server_token: bool = setting(
+        BOOLEAN,
+        default=False,
+        meaning="Accept a server token and an agent token of fewer than 16 characters, as k3s does, with a warning. A guess of "
+        "the server token opens the keys of the cluster: replace it by `mooring token rotate`.",
+    )
+
+    @property
+    def least_token_length(self) -> int:
+        """Characters that a server token or an agent token must have."""
+        return ANY_LENGTH if self.allow_short_server_token else MIN_SECRET
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for two tokens, and for one that is too short."""
+        if self.server_token is not None:
+            check_length(self.server_token, "server-token: a server token", self.least_token_length)
+        if self.server_token_file and self.server_token:
+            raise ConfigError("server-token-file: give the file or server-token, not both")

@@ -34,8 +34,8 @@ from mooring.pki.x509.canonicalnames import Name, canonical
 from mooring.pki.x509.namegate import CONTROL_PLANE
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
-from mooring.trust.kubeconfig.model import KubeconfigError
-from mooring.trust.kubeconfig.text import parse_kubeconfig
+from mooring.trust.kubeconfig import KubeconfigError
+from mooring.trust.kubeconfigtext import parse_kubeconfig
 
 NODES, SERVICES, ENDPOINTS, CONFIG_MAPS = "nodes", "services", "endpoints", "configmaps"
 PUBLISHED_NAMESPACE = "kube-system"

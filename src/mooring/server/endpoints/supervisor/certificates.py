@@ -86,7 +86,7 @@ from mooring.server.endpoints.supervisor.nodepasswords import NodePasswords
 from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Request, Response
-from mooring.trust.k3s import headers
+from mooring.trust.k3s import identity
 from mooring.trust.k3s.nodepassword import MAX_PASSWORD, SUFFIX
 
 MAX_REQUEST = 10 << 10
@@ -103,10 +103,10 @@ MAX_TRIES = 3
 
 SIGNERS: Mapping[str, str] = MappingProxyType(
     {
-        headers.SERVING_KUBELET: K3S_KUBELET_SERVING,
-        headers.CLIENT_KUBELET: K3S_KUBELET_CLIENT,
-        headers.CLIENT_KUBE_PROXY: K3S_KUBE_PROXY_CLIENT,
-        headers.CLIENT_CONTROLLER: K3S_CONTROLLER_CLIENT,
+        identity.SERVING_KUBELET: K3S_KUBELET_SERVING,
+        identity.CLIENT_KUBELET: K3S_KUBELET_CLIENT,
+        identity.CLIENT_KUBE_PROXY: K3S_KUBE_PROXY_CLIENT,
+        identity.CLIENT_CONTROLLER: K3S_CONTROLLER_CLIENT,
     }
 )
 """Signer of each path."""
@@ -212,7 +212,7 @@ def _certificate_request(method: str, body: bytes) -> tuple[bytes, CertificateRe
 
 def _node_name(request: Request) -> str:
     """Return the name that the headers state, with ASCII letters in lower case. Other letters may become ASCII, such as U+212A."""
-    return request.exact_header(headers.NODE_NAME.encode()).lower().decode("utf-8", "replace")
+    return request.exact_header(identity.NODE_NAME.encode()).lower().decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class _Node:
         name = _node_name(request)
         if not name:
             raise BadRequestError("node name not set")
-        password = request.exact_header(headers.NODE_PASSWORD.encode())
+        password = request.exact_header(identity.NODE_PASSWORD.encode())
         if not password:
             raise BadRequestError("node password not set")
         if len(name) > MAX_NODE_NAME or dns1123_subdomain_errors(name):
@@ -243,7 +243,7 @@ class _Node:
         is_node = user.username.startswith(NODE_PREFIX) and NODES in user.groups
         if is_node and user.username != NODE_PREFIX + name:
             raise BadRequestError("header node name does not match auth node name")
-        return cls(name, Secret(password), _addresses(request.header(headers.NODE_IP.encode())), is_node)
+        return cls(name, Secret(password), _addresses(request.header(identity.NODE_IP.encode())), is_node)
 
 
 def _addresses(text: str) -> tuple[str, ...]:

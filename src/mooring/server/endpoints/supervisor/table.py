@@ -17,7 +17,7 @@ from mooring.server.endpoints.supervisor.tunnel import Tunnels, connect
 from mooring.server.requestcontext import RequestContext, Supervised
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import JSON, Response
-from mooring.trust.k3s import headers as paths
+from mooring.trust.k3s import identity as paths
 from mooring.trust.k3s.identity import Access
 
 

@@ -1,11 +1,4 @@
-"""`mooring datastore k3s-bootstrap`: read the keys of a k3s cluster from its datastore, and write those of this one into another.
-
-Rules kept here (docs/protocol/k3s.md#bootstrap-data):
-* No key and no token is printed. Files are 0600 and written atomically, keys before certificates.
-* Nothing is overwritten: a file with other content and a datastore with bootstrap data are refused, before anything is written.
-  A command that was interrupted is run again.
-* The token is that with which the row is encrypted. It is read from a file, or from the environment as k3s names it.
-"""
+"""`mooring datastore`: move the store, and take over that of k3s."""
 
 from __future__ import annotations
 
@@ -13,6 +6,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +17,7 @@ from click.core import ParameterSource
 from mooring.cli.options import flags
 from mooring.cli.options.flags import REPORTED, options_of, output_option, usage
 from mooring.cli.options.server import ETCD_ACCESS, etcd_options
-from mooring.cli.printing.output import echo, print_document, print_table
+from mooring.cli.printing import echo, print_document, print_table, progress_bar
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, MooringError
@@ -33,16 +27,37 @@ from mooring.pki.x509.bundles import certificates
 from mooring.plane.keystore import exclusive
 from mooring.plane.sharedkeys.files import SharedKeyFiles
 from mooring.plane.sharedkeys.tokenfile import MAX_FILE
+from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
 from mooring.storage import table
 from mooring.storage.contract import KeyExistsError, Storage
+from mooring.storage.copying import Copied
+from mooring.storage.copying import migrate as move
+from mooring.storage.keyspace import count
 from mooring.storage.sqlite import kine
 from mooring.trust.discovery.pins import pin_of
-from mooring.trust.k3s.bootstrapdata import PREFIX, BootstrapData, BootstrapFile, open_rows, seal_row
 from mooring.trust.k3s.token import parse_token
 from mooring.trust.sharedkeys import servertoken
-from mooring.trust.sharedkeys.k3skeys import AUTHORITIES, FILES, bootstrap_files, keys_of
+from mooring.trust.sharedkeys.k3sbootstrapdata import (
+    AUTHORITIES,
+    FILES,
+    PREFIX,
+    BootstrapData,
+    BootstrapFile,
+    bootstrap_files,
+    keys_of,
+    open_rows,
+    seal_row,
+)
+
+# `mooring datastore k3s-bootstrap`: read the keys of a k3s cluster from its datastore, and write those of this one into another.
+#
+# Rules kept here (docs/protocol/k3s.md#bootstrap-data):
+# * No key and no token is printed. Files are 0600 and written atomically, keys before certificates.
+# * Nothing is overwritten: a file with other content and a datastore with bootstrap data are refused, before anything is written.
+#   A command that was interrupted is run again.
+# * The token is that with which the row is encrypted. It is read from a file, or from the environment as k3s names it.
 
 T = TypeVar("T")
 
@@ -273,3 +288,58 @@ def _described(name: str, one: BootstrapFile) -> str:
 def _warn(found: BootstrapData) -> None:
     if found.weakness:
         echo(f"Warning: {found.weakness}.", err=True)
+
+
+# `mooring datastore migrate`: move a cluster from one store to another.
+
+QUIET_SECONDS = LEASE_SECONDS + 2.0
+"""Time in which the servers of a cluster write at least once: the leader renews its Lease, or another one takes it."""
+
+
+@click.command("migrate")
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="TARGET")
+@etcd_options
+@output_option(*REPORTED)
+def migrate(source: str, target: str, output: str, **values: Any) -> None:
+    """Copy a cluster from the store SOURCE to the empty store TARGET, and compare both.
+
+    Stores are named as in --storage, for example sqlite:/var/lib/mooring/mooring.db or etcd:https://10.0.0.1:2379. The flags of
+    etcd count for both. Stop every server first. SOURCE is not changed. When the command is interrupted, run it again: until it
+    ends, no server starts on TARGET. Revisions continue.
+    """
+    clock = SystemClock()
+    with usage():
+        settings = StorageSettings.read({name: value for name, value in values.items() if name in ETCD_ACCESS})
+        stores = [table.open_storage(url, clock, settings=settings) for url in (source, target)]
+        if any(url.startswith("memory:") for url in (source, target)):
+            raise ConfigError("memory: is lost when its process ends; name a store that stays")
+    quiet_seconds = 0.0 if table.refuse_used(source) else QUIET_SECONDS
+    copied = asyncio.run(_migrate(stores[0], stores[1], clock, quiet_seconds))
+    if output != "text":
+        document = {
+            "kind": "DatastoreMigration",
+            "source": source,
+            "target": target,
+            "entries": copied.entries,
+            "digest": copied.digest,
+            "revision": copied.revision,
+            "resumed": copied.resumed,
+        }
+        print_document(document, output)
+        return
+    echo(
+        f"{copied.entries} entries were copied, and are the same on both sides ({copied.digest}).",
+        f"Start the servers with --storage {target}",
+        f"Start none on {source} any more: its changes would be lost.",
+    )
+
+
+async def _migrate(source: Storage, target: Storage, clock: Clock, quiet_seconds: float) -> Copied:
+    async with AsyncExitStack() as stack:
+        for store in (source, target):
+            await store.open()
+            stack.push_async_callback(store.close)
+        report = stack.enter_context(progress_bar(await count(source)))
+        identity = secrets.token_hex(8)
+        return await move(source, target, clock, quiet_seconds=quiet_seconds, identity=identity, report=report)

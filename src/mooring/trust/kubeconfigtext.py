@@ -24,7 +24,7 @@ from mooring.apimachinery.codec.fieldreader import FieldReader
 from mooring.apimachinery.codec.yaml import YamlError, read_yaml, resolve_scalar
 from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
-from mooring.trust.kubeconfig.model import (
+from mooring.trust.kubeconfig import (
     AuthProvider,
     Cluster,
     ExecPlugin,

@@ -16,7 +16,7 @@ import time
 import click
 
 from mooring import queuedoutput
-from mooring.cli.printing.plaintext import clean, redacted
+from mooring.cli.printing import clean, redacted
 
 MAX_LINE = 4096
 """Characters of one line: longer than any message of this program, and no more than log collectors keep."""

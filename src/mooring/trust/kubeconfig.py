@@ -9,7 +9,7 @@ docs/protocol/kubelet-certificates.md#kubeconfig):
   finds without reading files. `select_context` refuses what client-go's `transport` refuses before it connects, too: settings
   of one entry that contradict each other.
 
-Text in and out is `mooring.trust.kubeconfig.text`.
+Text in and out is `mooring.trust.kubeconfigtext`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""`mooring datastore`: the store of a cluster; one file for each verb."""

@@ -1,1 +1,0 @@
-"""Kubeconfigs: data model, text, and edits. Nothing here reads a file."""
