@@ -14,8 +14,7 @@ Rules kept here:
 * `namespaces`: "" means requests without a namespace.
 * `nonResourceURLs` are exact paths, or prefixes that end in `*`.
 * `omitStages` of the policy and of the rule are combined. `omitManagedFields` of the rule overrides that of the policy.
-* Parsing is strict: an unknown or duplicate field, a wrong type and an unknown value are errors that name the field and the rule,
-  because missing records are noticed only when they are needed.
+* Parsing is strict: an unknown or duplicate field, a wrong type and an unknown value are errors that name the field and the rule.
 """
 
 from __future__ import annotations
@@ -172,12 +171,14 @@ def parse_policy(data: bytes, source: str) -> AuditPolicy:
     fields = FieldReader(document.value, "", source_error)
     if (fields.text("apiVersion"), fields.text("kind")) != (API_VERSION, "Policy"):
         raise ConfigError(f"{source}: one Policy of {API_VERSION} is expected; set apiVersion and kind")
-    fields.object("metadata")  # names and labels of a file have no effect
+    # Names and labels of a file have no effect.
+    fields.object("metadata")
     omit_stages = _stages(fields, "omitStages")
     omit_managed_fields = fields.flag("omitManagedFields")
     rules = fields.each(
         "rules", lambda rule, path: _parse_rule(fields.nested(rule, path), omit_stages, omit_managed_fields)
     )
+    # A misspelt field would leave out records, which is noticed only when they are needed.
     fields.refuse_unknown()
     if not rules or len(rules) > MAX_RULES:
         raise ConfigError(f"{source}: rules: from 1 to {MAX_RULES} rules are expected")

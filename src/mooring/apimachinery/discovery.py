@@ -93,8 +93,8 @@ def group(resources: Sequence[Resource], name: str) -> Obj | None:
 
 
 def _group(resources: Sequence[Resource], name: str) -> Obj:
-    offered = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions(resources, name)]
-    return {"name": name, "versions": offered, "preferredVersion": offered[0]}
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions(resources, name)]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
 def resource_list(resources: Sequence[Resource], group: str, version: str) -> Obj | None:
@@ -103,7 +103,8 @@ def resource_list(resources: Sequence[Resource], group: str, version: str) -> Ob
     if not here:
         return None
     entries = [entry for resource in here for entry in (_entry(resource), *_subentries(resource))]
-    version_of_list = {"apiVersion": "v1"} if group else {}  # kube-apiserver omits it in the list of the core group
+    # kube-apiserver omits it in the list of the core group.
+    version_of_list = {"apiVersion": "v1"} if group else {}
     return {
         "kind": "APIResourceList",
         **version_of_list,

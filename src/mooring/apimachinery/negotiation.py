@@ -125,14 +125,15 @@ def _quality(text: str) -> float:
 
 def _not_acceptable(accept: str, medias: tuple[Media, ...], is_listing: bool) -> NotAcceptableError:
     """Return the 406 error that lists the offered types."""
-    offered = [MEDIA_TYPES[media] for media in medias]
+    media_types = [MEDIA_TYPES[media] for media in medias]
     streamed = [f"{MEDIA_TYPES[media]};stream=watch" for media in STREAMED]
-    if medias == STREAMED:  # the list that a watch begins as has accepted the header
-        offered = streamed
-    elif {clause.partition(";")[0].strip() for clause in accept.split(",")}.isdisjoint(("*/*", *offered)):
-        available = ", ".join(offered + streamed if is_listing else offered)
+    # The list that a watch begins as has accepted the header.
+    if medias == STREAMED:
+        media_types = streamed
+    elif {clause.partition(";")[0].strip() for clause in accept.split(",")}.isdisjoint(("*/*", *media_types)):
+        available = ", ".join(media_types + streamed if is_listing else media_types)
         return RoutedNotAcceptableError(f"406: Not Acceptable\n\nAvailable representations: {available}")
-    return NotAcceptableError(f"only the following media types are accepted: {', '.join(offered)}")
+    return NotAcceptableError(f"only the following media types are accepted: {', '.join(media_types)}")
 
 
 def negotiate(
@@ -174,6 +175,7 @@ def _match(clause: Clause, media: Media, transforms: frozenset[str]) -> Represen
     group, version = clause.param("g"), clause.param("v")
     if kind not in transforms or group != META_GROUP or version not in _META_VERSIONS:
         return None
+    # A Table has no protobuf form. The next clause decides, as in kube-apiserver.
     if kind == "Table" and media == "protobuf":
         return None
     return Representation(media, kind, group, version, pretty)

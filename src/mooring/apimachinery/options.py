@@ -9,7 +9,7 @@ Rules kept here:
 * A resourceVersion is "" or decimal without leading zero. With `continue` only "" and "0" are allowed.
 * resourceVersionMatch needs a resourceVersion and no continue, and Exact excludes "0"; on watch it goes only with
   sendInitialEvents, which needs NotOlderThan; sendInitialEvents never goes with list.
-* Options of DELETE come from the body, or from the query without a body. dryRun counts in both, so that a dry run never deletes.
+* Options of DELETE come from the body, or from the query without a body. dryRun counts in both.
 * `ignoreStoreReadErrorWithClusterBreakingPotential` excludes every option of DELETE but dryRun.
 * A continue token is base64url JSON {v, rv, start}; rv -1 marks an inconsistent continuation. Clients may send any token: it is
   checked and never trusted.
@@ -177,7 +177,8 @@ def parse_list_options(query: Query) -> ListOptions:
         send_initial_events=_optional_truth(query, "sendInitialEvents"),
     )
     _refuse("ListOptions", _watch_errors(options) if options.watch else _list_errors(options))
-    parse_resource_version(options.resource_version)  # checked last, as in kube-apiserver, whose storage checks it
+    # Checked last, as in kube-apiserver, whose storage checks it.
+    parse_resource_version(options.resource_version)
     if options.continue_token and not options.watch and options.revision:
         raise BadRequestError("specifying resource version is not allowed when using continue")
     return options
@@ -212,7 +213,7 @@ def _watch_errors(options: ListOptions) -> list[FieldError]:
     errors = []
     match, initial = options.match, options.send_initial_events is not None
     if options.continue_token and not match and not initial and options.resource_version in ("", "0"):
-        # kube-apiserver has set the initial events and resourceVersionMatch of such a watch
+        # kube-apiserver has set the initial events and resourceVersionMatch of such a watch.
         errors.append(forbidden(_MATCH, f"{_MATCH} is forbidden when continue is provided"))
     if initial and match != NOT_OLDER_THAN:
         errors.append(forbidden(_MATCH, f"sendInitialEvents requires setting {_MATCH} to {NOT_OLDER_THAN}"))
@@ -310,8 +311,8 @@ def parse_delete_options(query: Query, body: Obj | None = None) -> DeleteOptions
         options["propagationPolicy"] = _first(query, "propagationPolicy")
     options["preconditions"] = {name: _first(query, name) for name in ("uid", "resourceVersion") if name in query}
     for name in ("orphanDependents", IGNORE_STORE_READ_ERROR):
-        if (given := _optional_truth(query, name)) is not None:
-            options[name] = given
+        if (flag := _optional_truth(query, name)) is not None:
+            options[name] = flag
     return _delete_options(options, [])
 
 
@@ -337,11 +338,11 @@ def _delete_options(options: Obj, query_dry_run: list[str]) -> DeleteOptions:
     errors += _dry_run_errors([*dry_run, *query_dry_run])
     ignore = bool(_delete_option(options, IGNORE_STORE_READ_ERROR, bool))
     if ignore:
-        given = {**options, "preconditions": preconditions}
+        every = {**options, "preconditions": preconditions}
         errors += [
             invalid(IGNORE_STORE_READ_ERROR, True, f"cannot be set together with .{name}")
             for name in _NOT_WITH_IT
-            if given.get(name) not in (None, {})
+            if every.get(name) not in (None, {})
         ]
     _refuse("DeleteOptions", errors)
     if orphan is not None:
@@ -351,6 +352,7 @@ def _delete_options(options: Obj, query_dry_run: list[str]) -> DeleteOptions:
         policy or "",
         _delete_option(preconditions, "uid", str),
         _delete_option(preconditions, "resourceVersion", str),
+        # A body would otherwise hide dryRun of the query, and a dry run would delete.
         bool(dry_run or query_dry_run),
         ignore,
     )

@@ -123,7 +123,8 @@ def apply_operations(document: Any, operations: Any) -> Any:
     try:
         for operation in operations:
             patch.apply(operation or {})
-    except RecursionError:  # `move` can nest the object deeper than any request body
+    except RecursionError:
+        # `move` can nest the object deeper than any request body.
         _reject()
     if not isinstance(patch.document, dict) or depth_exceeds(patch.document, MAX_DEPTH):
         _reject()
@@ -158,11 +159,13 @@ class _Patch:
             case "move":
                 source = _source_path(operation)
                 moved = _get(*self._find(source))
+                # Removed first (RFC 6902 4.4): the path of the target is that of the document without it.
                 self._remove(source)
                 self._add(path, moved)
             case "copy":
                 encoded = msgspec.json.encode(_null_if_absent(_get(*self._find(_source_path(operation)))))
                 self._copied_bytes += len(encoded)
+                # Before it is decoded and added: each `copy` could double the object.
                 if self._copied_bytes > MAX_COPIED:
                     _reject()
                 self._add(path, msgspec.json.decode(encoded))
@@ -382,7 +385,8 @@ def _retain_keys(original: Obj, members: Obj, keys: Any) -> Obj:
         raise BadRequestError("invalid patch format of retainKeys")
     retained = set(keys)
     if any(value is not None and key not in retained for key, value in members.items()):
-        raise PatchRejectedError  # kube-apiserver does not report the reason "patch content doesn't match retainKeys list"
+        # kube-apiserver does not report the reason "patch content doesn't match retainKeys list".
+        raise PatchRejectedError
     return {key: value for key, value in original.items() if key in retained}
 
 

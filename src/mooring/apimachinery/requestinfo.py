@@ -5,16 +5,13 @@ Rules kept here:
   included, is a path with the lower-case method as its verb.
 * GET and HEAD with a name are `get`; without one `list`, or `watch` with the parameter `watch`. POST is `create`, PUT
   `update`, PATCH `patch`, DELETE `delete`, or `deletecollection` without a name. Any other method on a resource has the
-  verb "", which no rule allows.
-* A field selector that pins metadata.name on list or watch gives the request that name, so that resourceNames rules can allow
-  it. Never on deletecollection: kube-apiserver gives it no name, and a rule must not allow more here than in kube-apiserver.
+  verb "".
+* A field selector that pins metadata.name on list or watch gives the request that name.
 * `/watch/` and `/proxy/` before the resource are the old form of the verb; the rest of the path is parsed as usual.
 * `/namespaces/<ns>` and its subresources `status` and `finalize` are requests about that Namespace *in* that namespace.
-* A path with an empty resource (`/api/v1//x`) is not a resource request, and no route serves it.
 * Slashes before the path and empty groups and versions are skipped, as in kube-apiserver. Authorization then decides on the
   resource, and the router serves only `canonical` paths.
 * A request with the verb in its path has no selectors for authorizers: it watches one object whatever its selectors are.
-* A selector that cannot be parsed is ignored here: the options are refused with 400 after authorization.
 
 The caller has percent-decoded the path once and parsed the query with blank values (`?watch` requests a watch).
 
@@ -102,6 +99,7 @@ def _parse(method: str, path: str, query: Mapping[str, list[str]]) -> RequestInf
         if count <= at:
             raise BadRequestError(f"unable to determine kind and namespace from url, {path}")
     else:
+        # Any other method has a verb that no rule allows.
         verb = _VERBS.get(method, "")
 
     namespace = ""
@@ -110,6 +108,7 @@ def _parse(method: str, path: str, query: Mapping[str, list[str]]) -> RequestInf
         if count > at + 2 and parts[at + 2] not in _NAMESPACE_SUBRESOURCES:
             at += 2
 
+    # An empty resource (`/api/v1//x`): no route serves it.
     if not parts[at]:
         return RequestInfo(method.lower(), False, path)
     name = parts[at + 1] if count > at + 1 else ""
@@ -117,6 +116,8 @@ def _parse(method: str, path: str, query: Mapping[str, list[str]]) -> RequestInf
     if not name:
         if verb == "get":
             verb = "watch" if truth(query.get("watch", ())) else "list"
+            # So that rules with resourceNames can allow it. Never on deletecollection: kube-apiserver gives it no
+            # name, and a rule must not allow more here.
             name = _pinned_name(query.get("fieldSelector", ()))
         elif verb == "delete":
             verb = "deletecollection"
@@ -141,6 +142,7 @@ def _pinned_name(selectors: Sequence[str]) -> str:
         return ""
     try:
         name = parse_field_selector(selectors[0]).requires("metadata.name") or ""
+    # Ignored here: the options are refused with 400 after authorization.
     except BadRequestError:
         return ""
     return "" if path_segment_errors(name) else name

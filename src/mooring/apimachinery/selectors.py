@@ -49,7 +49,8 @@ class Requirement:
     _set: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_set", frozenset(self.values))  # the class is frozen
+        # The class is frozen.
+        object.__setattr__(self, "_set", frozenset(self.values))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         operator, value = self.operator, labels.get(self.key)
@@ -201,7 +202,8 @@ def _parse_value(tokens: _Tokens) -> list[str]:
 def _parse_set(tokens: _Tokens) -> list[str]:
     """Parse `(a,b)`; a comma without a value on one side means the empty value there."""
     if tokens.next != "(":
-        raise BadRequestError(f"found '{tokens.next}' expected: '('")  # without a comma, as Go has it
+        # Without a comma, as Go has it.
+        raise BadRequestError(f"found '{tokens.next}' expected: '('")
     tokens.take()
     values, commas = [], 0
     expects_value = True

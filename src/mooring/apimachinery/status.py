@@ -3,10 +3,9 @@
 Rules kept here:
 * Only `CODES` maps a reason to an HTTP code.
 * A Status has the message and details of an `ApiError`. It has nothing of any other error: storage errors are 503, all others 500,
-  each with one fixed message (law 11: the operator finds the cause in the log, the client does not get it).
-* The message of 403 names user, verb and target. In it `&`, `<` and `>` are written `&amp;`, `&lt;`, `&gt;` here and only here,
-  because these parts come from the request and must not be read as HTML. Go's JSON encoder writes `&` as `\\u0026` as
-  well; this is undone by decoding and is not a second escape. The reason of the authorizer is not escaped.
+  each with one fixed message.
+* The message of 403 names user, verb and target. In it `&`, `<` and `>` are written `&amp;`, `&lt;`, `&gt;` here and only here.
+  The reason of the authorizer is not escaped.
 * A Status from a server becomes the `ApiError` of its reason, else of its code. Any input gives an error object.
 
 Source: docs/protocol/authentication.md#unauthorized-and-forbidden, docs/protocol/errors.md; k8s.io/apimachinery pkg/api/errors.
@@ -82,6 +81,7 @@ def status_of(error: BaseException) -> tuple[int, Obj]:
     elif isinstance(error, StorageError):
         shown = ServiceUnavailableError(UNAVAILABLE)
     else:
+        # The operator finds the cause in the log. The client does not get it: it may hold paths or secrets.
         shown = InternalServerError(INTERNAL)
     code = CODES.get(shown.reason, 500)
     status: Obj = {
@@ -194,6 +194,8 @@ def forbidden_message(
     else:
         what = f"path {quoted(path)}"
     message = f"User {quoted(user)} cannot {verb} {what}"
+    # These parts come from the request, and must not be read as HTML. Go's JSON encoder writes `&` as `\u0026` as
+    # well. Decoding undoes that: it is not a second escape.
     return message.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -82,6 +82,7 @@ class FrameReader:
                 events.append(_event(line))
             start = end + 1
         del buffer[:start]
+        # These bytes are not searched again: a long line in small pieces costs linear time.
         self._searched = len(buffer)
         if len(buffer) > self._limit:
             raise self._too_long()

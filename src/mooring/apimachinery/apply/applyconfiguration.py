@@ -32,21 +32,21 @@ def decode_apply(body: bytes, resource: Resource) -> DecodedBody:
     """Return the configuration in normal form. Raises BadRequestError, RequestEntityTooLargeError."""
     if len(body) > MAX_BODY:
         raise body_too_large()
-    given, duplicates = _decode(body)
-    given = {} if given is None else given
-    if not isinstance(given, dict):
-        reason = unmarshal_error(given, "map[string]interface {}")
+    decoded, duplicates = _decode(body)
+    decoded = {} if decoded is None else decoded
+    if not isinstance(decoded, dict):
+        reason = unmarshal_error(decoded, "map[string]interface {}")
         raise BadRequestError(f"error decoding patch: error unmarshaling JSON: while decoding JSON: {reason}")
-    api_version, kind = given.get("apiVersion") or "", given.get("kind") or ""
+    api_version, kind = decoded.get("apiVersion") or "", decoded.get("kind") or ""
     if (api_version, kind) != (resource.api_version, resource.kind):
         group, _, version = str(api_version).rpartition("/")
         raise BadRequestError(f"invalid object type: {group}/{version}, Kind={kind}")
-    config = deep_copy(given)
+    config = deep_copy(decoded)
     unknown = unmarshal(config, resource.schema)
     if unknown:
         reasons = ", ".join(f".{path}: field not declared in schema" for path in sorted(unknown)[:MAX_UNKNOWN])
         raise typed_patch_error(config, reasons)
-    config = _restore_zeros(given, config, resource.schema)
+    config = _restore_zeros(decoded, config, resource.schema)
     config.setdefault("metadata", {})
     if "managedFields" in config["metadata"]:
         raise BadRequestError("metadata.managedFields must be nil")
@@ -57,10 +57,12 @@ def _decode(body: bytes) -> tuple[Any, list[str]]:
     if body.lstrip()[:1] == b"{":
         try:
             value = decode_json(body)
-            if not duplicate_keys(body):  # the YAML reader reports duplicates with their lines
+            # The YAML reader reports duplicates with their lines.
+            if not duplicate_keys(body):
                 return value, []
         except BadRequestError:
-            pass  # a YAML document may begin with a brace too, and errors of the YAML reader have lines
+            # A YAML document may begin with a brace too, and errors of the YAML reader have lines.
+            pass
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -71,13 +73,13 @@ def _decode(body: bytes) -> tuple[Any, list[str]]:
         raise BadRequestError(f"error encoding patch: {error.message}") from None
 
 
-def _restore_zeros(given: Any, normal: Any, schema: Type) -> Any:
-    """Return `normal`, changed in place: with the zeros of `given` that unmarshal dropped, and without those that it added."""
-    if given is None:
+def _restore_zeros(decoded: Any, normal: Any, schema: Type) -> Any:
+    """Return `normal`, changed in place: with the zeros of `decoded` that unmarshal dropped, and without those that it added."""
+    if decoded is None:
         return normal
     if isinstance(schema, Message):
         for field in schema.fields:
-            value = given.get(field.name)
+            value = decoded.get(field.name)
             if value is None:
                 normal.pop(field.name, None)
                 continue
@@ -87,11 +89,11 @@ def _restore_zeros(given: Any, normal: Any, schema: Type) -> Any:
                 normal[field.name] = zero(field.type)
             _restore_zeros(value, normal[field.name], field.type)
     elif isinstance(schema, ListOf):
-        for before, after in zip(given, normal, strict=True):
+        for before, after in zip(decoded, normal, strict=True):
             _restore_zeros(before, after, schema.item)
     elif isinstance(schema, MapOf):
         for key, after in normal.items():
-            _restore_zeros(given[key], after, schema.value)
+            _restore_zeros(decoded[key], after, schema.value)
     return normal
 
 

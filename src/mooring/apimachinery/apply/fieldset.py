@@ -91,7 +91,8 @@ def _parse_element(text: str) -> str:
         value = json.loads(rest)
         if kind == "v:" or isinstance(value, dict):
             element = kind + _compact(value)
-            element.encode()  # half of a surrogate pair cannot be encoded: UnicodeEncodeError is a ValueError
+            # Half of a surrogate pair cannot be encoded. UnicodeEncodeError is a ValueError.
+            element.encode()
             return element
     elif kind == "i:" and rest and _NUMBERS.issuperset(rest):
         return text

@@ -333,6 +333,7 @@ def apply_configuration(live: Obj, config: Obj, author: Author, *, force: bool) 
             left = {manager: rest for manager, fields in left.items() if (rest := difference(fields, allowed))}
         if left:
             raise conflict_error(left) from None
+        # All of the conflicts are about unchanged fields of kubectl's annotation, which it may take over.
         new, managed = _apply(live, config, managed, author, True)
     if author.name == KUBECTL:
         new = _update_annotation(new, config)
@@ -370,6 +371,7 @@ def _apply(live: Obj, config: Obj, managed: Managed, author: Author, force: bool
     schema = author.schema
     manager = FieldOwner("Apply", author.name, "", author.subresource)
     others = {other: owned for other, owned in managed.items() if other != manager}
+    # Before the merge, which cannot match items without keys.
     configured = field_set(config, schema, strict=True)
     merged = merge(live, config, schema)
     last = managed.get(manager)
@@ -405,6 +407,7 @@ def _last_applied(live: Obj, author: Author) -> tuple[FieldSet, FieldSet]:
         if not isinstance(config, dict) or not author.has_fields_of(config.get("apiVersion", "")):
             return {}, {}
         unmarshal(config, author.schema)
+    # Any client may write the annotation. One that cannot be read takes nothing over.
     except (ValueError, RecursionError, BadRequestError):
         return {}, {}
     changes = compare(live, config, author.schema)

@@ -110,7 +110,8 @@ def _parts(value: Any, shape: Shape) -> dict[str, Any]:
     if shape.form is MergeForm.MAP:
         return {field_element(name): item for name, item in value.items()}
     parts: dict[str, Any] = {}
-    for item in value or ():  # Go writes an empty list as null
+    # Go writes an empty list as null.
+    for item in value or ():
         element = _item_element(item, shape)
         if element in parts:
             first = parts[element]
@@ -258,7 +259,8 @@ def _merge(live: Any, applied: Any, shape: Shape) -> Any:
 def _merged_order(old: list[str], new: list[str]) -> Iterator[str]:
     """Yield the items of a merged list by walking both lists at once, as structured-merge-diff does."""
     applied, live = set(new), set(old)
-    shared = deque(element for element in new if element in live)  # not yet yielded, in their order
+    # Those that were not yielded yet, in their order.
+    shared = deque(element for element in new if element in live)
     yielded = set()
     left = right = 0
     while left < len(old) or right < len(new):
@@ -266,9 +268,8 @@ def _merged_order(old: list[str], new: list[str]) -> Iterator[str]:
         if current is not None and current not in applied:
             yield current
             left += 1
-        elif current is not None and (
-            current in yielded or current != shared[0]
-        ):  # its place is that in the applied list
+        # Its place is that in the applied list.
+        elif current is not None and (current in yielded or current != shared[0]):
             left += 1
         else:
             yield new[right]
@@ -288,7 +289,8 @@ def remove(obj: Obj, fields: FieldSet, schema: Message) -> Obj:
 
 
 def _remove(value: Any, fields: FieldSet, shape: Shape) -> Any:
-    if shape.form is MergeForm.ATOMIC:  # the set of a client may name parts of an atomic value
+    # The set of a client may name parts of an atomic value.
+    if shape.form is MergeForm.ATOMIC:
         return value
     if shape.form in (MergeForm.MESSAGE, MergeForm.MAP):
         result: Obj = {}

@@ -1,7 +1,7 @@
 """JSON: decoding within limits, duplicate keys, canonical and indented encoding, base64 fields, deep copies.
 
 Rules kept here:
-* Values are counted before anything is built of them, and more than `MAX_VALUES` are 413. Whatever else cannot be decoded is 400
+* More than `MAX_VALUES` values are 413. Whatever else cannot be decoded is 400
   in the words of Go's encoding/json. Depth, UTF-8 and numbers are checked, and no input leads to RecursionError.
 * Objects are encoded compactly with kind, apiVersion and metadata first, so that the beginning of stored bytes is predictable.
 """
@@ -45,6 +45,7 @@ def decode_json(body: bytes) -> Any:
 
     Raises JSONSyntaxError, BadRequestError for what other limits forbid, and RequestEntityTooLargeError.
     """
+    # Before anything is built of the values: one of a byte or two takes much more memory as an object.
     if count_values(body) > MAX_VALUES:
         raise too_many_values()
     try:
@@ -56,11 +57,13 @@ def decode_json(body: bytes) -> Any:
     except msgspec.MsgspecError as error:
         try:
             reason = json_syntax_error(body)
-        except RecursionError:  # Python's scanner has a few levels less than msgspec
+        except RecursionError:
+            # Python's scanner has a few levels less than msgspec.
             raise _too_deep() from None
         if reason:
             raise JSONSyntaxError(reason) from None
         raise BadRequestError(_msgspec_limit(error)) from None
+    # Only a text with so many brackets can nest so deep: the walk is left out for all others.
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH and depth_exceeds(value):
         raise _too_deep()
     return value
@@ -82,7 +85,8 @@ class _ObjectWithDuplicates(dict[str, Any]):
 
 
 def _skip_number(text: str) -> int:
-    return 0  # the search for duplicates looks at keys only
+    # The search for duplicates looks at keys only.
+    return 0
 
 
 def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

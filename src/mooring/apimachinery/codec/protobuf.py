@@ -28,9 +28,9 @@ from mooring.errors import BadRequestError
 #   the object.
 # * The result equals the same object sent as JSON: base64, RFC 3339, absent rather than empty. Go writes every non-pointer field
 #   even when zero, so zeros are dropped unless the field `keeps_zero`; an empty Time message is Go's zero time, and absent.
-# * Any input gives an object, BadRequestError or RequestEntityTooLargeError: lengths are checked before they are used, and
-#   nesting is bounded by the schema, because unknown fields are skipped.
-# * Every field of every message counts against `MAX_VALUES`, and so do the values of embedded JSON: a message can be two bytes.
+# * Any input gives an object, BadRequestError or RequestEntityTooLargeError. Nesting is bounded by the schema, because unknown
+#   fields are skipped.
+# * Every field of every message counts against `MAX_VALUES`, and so do the values of embedded JSON.
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types: the low three bits of a tag."""
@@ -65,7 +65,8 @@ class MessageError(ValueError):
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    if at < len(data) and data[at] < 0x80:  # nearly all tags and lengths
+    # Nearly all tags and lengths.
+    if at < len(data) and data[at] < 0x80:
         return data[at], at + 1
     result = shift = 0
     while True:
@@ -85,6 +86,7 @@ def fields(data: bytes, budget: ValueBudget) -> Iterator[tuple[int, int, Any]]:
     """Yield (number, wire type, value) of each field of one message."""
     at, end = 0, len(data)
     while at < end:
+        # Each field counts: a message can be two bytes, and as an object many more.
         budget.spend()
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
@@ -95,6 +97,7 @@ def fields(data: bytes, budget: ValueBudget) -> Iterator[tuple[int, int, Any]]:
             value, at = _varint(data, at)
         elif wire == BYTES:
             size, at = _varint(data, at)
+            # The length is that of the sender: checked before it is used.
             value = data[at : at + size] if size <= end - at else b""
             at += size
         elif wire in (FIXED64, FIXED32):
@@ -181,7 +184,8 @@ def _signed_integer(value: int, bits: int) -> int:
 
 def _decode_double(raw: bytes) -> float:
     (value,) = struct.unpack("<d", raw)
-    if value - value != 0:  # infinities and NaN, which JSON does not have
+    # Infinities and NaN, which JSON does not have.
+    if value - value != 0:
         raise MessageError("number out of range")
     return float(value)
 
@@ -242,6 +246,7 @@ def _decode_json_object(raw: bytes, budget: ValueBudget) -> Any:
     text = b"".join(wrapped(raw, budget)[-1:])
     if not text:
         return None
+    # Before it is decoded, as for a JSON body.
     budget.spend(count_values(text, budget.left))
     try:
         value = msgspec.json.decode(text)

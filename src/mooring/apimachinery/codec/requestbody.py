@@ -144,6 +144,7 @@ def _decode(
         raise _UndecodableError(error.message) from None
     unknown: list[str] = []
     try:
+        # The kind before the fields, which a body of another kind does not have.
         check_kind(*gvk)
         if media == "protobuf":
             obj = decode_message(raw, schema)
@@ -151,7 +152,8 @@ def _decode(
             unknown = unmarshal(obj, schema)
     except BadRequestError as error:
         raise _UndecodableError(error.message, gvk) from None
-    ignored = set(duplicate_fields(unknown))  # an unknown field is reported once, however often it is there
+    # An unknown field is reported once, however often it is there.
+    ignored = set(duplicate_fields(unknown))
     duplicates = [text for text in duplicates if text not in ignored]
     return DecodedBody(_with_type_meta(obj, *gvk, schema), tuple(unknown), tuple(duplicates))
 
@@ -205,6 +207,7 @@ def _summary(body: bytes, kind: str) -> str:
     """Return the beginning of a body for an error message. Bodies that may begin with a secret are not quoted."""
     if not body:
         return "<empty>"
+    # The first bytes of a Secret or TokenReview may be a part of the secret.
     if kind in _SECRET_KINDS:
         return "not shown"
     start = body[:MAX_SUMMARY]

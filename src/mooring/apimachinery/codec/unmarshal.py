@@ -10,9 +10,7 @@ Rules kept here:
 * null means absent, and so does a zero value unless the field is a `pointer` or `required` (`keeps_zero`). So an object is the same
   whether it was sent as JSON or as protobuf. null inside a list or map is the zero of its type, as in Go. Go's zero time is absent
   everywhere.
-* A non-empty object has its `required` texts, numbers and truth values, with their zero when they were not sent, as Go writes a
-  field without omitempty. Typed clients refuse objects without them (lightkube, and the Python client from 36 on). In protobuf such
-  fields are always sent.
+* A non-empty object has its `required` texts, numbers and truth values, with their zero when they were not sent.
 * Base64, times and quantities are rewritten in their normal form.
 * Field names are case-sensitive.
 
@@ -116,7 +114,7 @@ def unmarshal(obj: Any, schema: Message, *, converted: bool = False) -> list[str
     try:
         plan(obj, None, "", unknown)
     except _MismatchError as first:
-        # Go ends at the first error of a type's own decoder, and goes on after a wrong JSON type, which it reports at the end
+        # Go ends at the first error of a type's own decoder, and goes on after a wrong JSON type, which it reports last.
         error = first if converted else _decoder_mismatch(obj, schema, None) or first
         field = _locate(error.at, schema)
         reason = error.reason or _decoder_error(error.value, field.type)
@@ -176,7 +174,8 @@ def _locate(at: FieldPath, schema: Message) -> _Location:
             owner = kind.name.rpartition(".")[2]
             named = NAMED_TYPES.get(owner, {}).get(name, "")
             field = kind.by_name.get(name)
-            kind = field.type if field else Scalar.STRING  # kind and apiVersion are in no schema
+            # kind and apiVersion are in no schema.
+            kind = field.type if field else Scalar.STRING
             if field is not None and field.within:
                 names.append(EMBEDDED[owner])
             names.append(name)
@@ -200,26 +199,27 @@ def _go_type(kind: Type, named: str) -> str:
 
 def _unmarshal_error(value: Any, field: _Location) -> str:
     kind = _go_type(field.type, field.named)
-    if field.type is Scalar.BYTES and isinstance(value, list) and value:  # Go reads a list as one of numbers
+    # Go reads a list as one of numbers.
+    if field.type is Scalar.BYTES and isinstance(value, list) and value:
         value, kind = value[0], "uint8"
-    given = JSON_TYPES.get(type(value))
-    if given is None:
-        given = f"number {value}" if field.type in _NUMBERS else "number"
+    json_type = JSON_TYPES.get(type(value))
+    if json_type is None:
+        json_type = f"number {value}" if field.type in _NUMBERS else "number"
     where = f"Go struct field {field.owner}.{field.path}" if field.path else "Go value"
-    return f"json: cannot unmarshal {given} into {where} of type {kind}"
+    return f"json: cannot unmarshal {json_type} into {where} of type {kind}"
 
 
 def _conversion_error(value: Any, field: _Location) -> str:
-    given = _GO_KINDS[type(value)]
+    go_kind = _GO_KINDS[type(value)]
     if isinstance(field.type, Message):
-        return f"cannot restore struct from: {given}"
+        return f"cannot restore struct from: {go_kind}"
     if isinstance(field.type, MapOf):
-        return f"cannot restore map from {given}"
+        return f"cannot restore map from {go_kind}"
     if isinstance(field.type, ListOf) or field.type in (Scalar.BYTES, Scalar.STRING_LIST):
-        return f"cannot restore slice from {given}"
+        return f"cannot restore slice from {go_kind}"
     kind = _GO_TYPES[field.type]
     if type(value) in (int, float) and kind != "bool" and not (kind == "string" and type(value) is float):
-        return f"cannot convert {given} to {_go_type(field.type, field.named)}"
+        return f"cannot convert {go_kind} to {_go_type(field.type, field.named)}"
     return f"unrecognized type: {kind}"
 
 
@@ -252,23 +252,25 @@ def _message_check(schema: Message, root: bool = False) -> Check:
         if type(value) is not dict:
             raise _MismatchError(value, here)
         drop = []
-        for key, given in value.items():
+        for key, member in value.items():
             rule = find(key)
             if rule is None:
                 if len(unknown) < MAX_REPORTED:
                     unknown.append(path_text((here, key)))
                 drop.append(key)
-            elif given is None:
+            elif member is None:
                 drop.append(key)
             else:
-                kept = rule[0](given, here, key, unknown)
-                if kept is not given:
+                kept = rule[0](member, here, key, unknown)
+                if kept is not member:
                     value[key] = kept
                 if not kept and not rule[1]:
                     drop.append(key)
         for key in drop:
             del value[key]
         if value:
+            # As Go writes a field without omitempty, and as protobuf always has it. Typed clients refuse objects
+            # without them (lightkube, and the Python client from 36 on).
             for key, default in zeros:
                 value.setdefault(key, default)
         return value
@@ -372,7 +374,8 @@ def _normal_base64(value: str) -> str:
     try:
         raw = binascii.a2b_base64(value, strict_mode=True)
     except ValueError:
-        text = value.replace("\n", "").replace("\r", "")  # Go's decoder ignores line ends
+        # Go's decoder ignores line ends.
+        text = value.replace("\n", "").replace("\r", "")
         try:
             raw = binascii.a2b_base64(text, strict_mode=True)
         except ValueError:
@@ -388,7 +391,8 @@ def _parse_time(value: str) -> datetime:
 
 
 def _normal_time(value: str) -> str:
-    if _UTC_SECONDS.fullmatch(value):  # the form of nearly every client: normal already, only the date is checked
+    # The form of nearly every client: normal already, only the date is checked.
+    if _UTC_SECONDS.fullmatch(value):
         try:
             datetime.fromisoformat(value)
         except ValueError:

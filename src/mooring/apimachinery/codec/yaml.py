@@ -5,8 +5,7 @@ Rules kept here:
   nothing is constructed.
 * Bytes are UTF-8, with or without a byte order mark, or UTF-16 with one, which PowerShell writes. Go's library reads both.
 * A timestamp stays text, and keys become text (`1:` is "1"), as in sigs.k8s.io/yaml.
-* Aliases are expanded as copies within a budget of values and characters, so that a "billion laughs" document is refused and not
-  expanded. Nesting is limited. The parser's events are read in a loop, so that no input exhausts the stack.
+* Aliases are expanded as copies within a budget of values and characters. Nesting is limited.
 * The last of duplicate keys counts. The first ones are reported with their line.
 * Files that no program writes with anchors, aliases or tags, such as kubeconfigs, are read without them.
 """
@@ -185,6 +184,7 @@ class _Reader:
 
     def read(self, text: str) -> None:
         documents = 0
+        # Events in a loop, and no recursion: no input exhausts the stack.
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
@@ -228,6 +228,7 @@ class _Reader:
 
     def _close(self, line: int) -> None:
         collection = self.stack.pop()
+        # Known only now, at its end: no alias is a part of its own value.
         if collection.anchor:
             values, characters = collection.before
             self.anchors[collection.anchor] = (collection.value, self.values - values, self.characters - characters)
@@ -237,6 +238,7 @@ class _Reader:
         if anchor is None or anchor not in self.anchors:
             raise YamlError(f"unknown anchor '{(anchor or '')[:MAX_PATH]}' referenced")
         value, values, characters = self.anchors[anchor]
+        # Before the copy: a "billion laughs" document is refused, and not expanded.
         self._count(values, characters)
         self._add(copy.deepcopy(value), line)
 
