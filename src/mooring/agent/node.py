@@ -135,7 +135,7 @@ def address_towards(cluster: Cluster) -> str:
 def node_object(machine: Machine, now: datetime) -> Obj:
     """Return the Node to create."""
     own = () if machine.ready else (NOT_READY_TAINT,)
-    taints = [dict(taint) for taint in (*own, *(given for given in machine.given_taints if given not in own))]
+    taints = [dict(taint) for taint in (*own, *(extra for extra in machine.given_taints if extra not in own))]
     return {
         "kind": "Node",
         "apiVersion": "v1",

@@ -258,6 +258,7 @@ class Setting:
     def checked(self, value: Any) -> Any:
         """Return the value to keep for the one that was given. Raises ConfigError naming the key."""
         normalised = self.value_type.normalise(value)
+        # A secret may be any bytes.
         if not self.secret and not _is_encodable(normalised):
             raise ConfigError(f"{self.name}: the value is not valid UTF-8; choose a name of UTF-8 characters")
         return normalised if self.parse is None else self.parse(normalised, self.name)
@@ -303,6 +304,7 @@ def setting(value_type: ValueType[Any], *, default: Any, **rest: Any) -> Any:
     `parse` checks a value and returns the one to keep: it is called with the value and the key, and raises ConfigError.
     """
     declared = Setting(name="", value_type=value_type, default=default, **rest)
+    # The default is checked as any other value, so that a wrong one fails at import, and is kept in the same form.
     return field(default=declared.checked(default), repr=not declared.secret, metadata={_DECLARATION: declared})
 
 
@@ -327,6 +329,7 @@ class Settings:
     def declared(cls) -> tuple[Setting, ...]:
         """Return the declarations, in order."""
         return tuple(
+            # The name is known here only: a declaration is made before its field has one.
             replace(one.metadata[_DECLARATION], name=one.name.replace("_", "-"), subject=cls.heading)
             for one in fields(cls)
         )

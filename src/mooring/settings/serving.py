@@ -32,8 +32,7 @@ from mooring.settings.declaration import (
 # * Names are Go's, those of `--tls-min-version` and `--tls-cipher-suites`. Each stands beside OpenSSL's name.
 # * TLS 1.0 and 1.1 are not served (RFC 8996), and neither are RC4 (RFC 7465) and 3DES, which OpenSSL does not have by default.
 # * The suites of TLS 1.3 cannot be chosen, as in Go: they are accepted, and always offered.
-# * HTTP/2 over TLS 1.2 needs a suite that every client has (RFC 9113, 9.2.2). As kube-apiserver does, a list without one is
-#   refused, and a connection with a suite that HTTP/2 prohibits (appendix A) is ended.
+# * A connection with a suite that HTTP/2 prohibits (RFC 9113, appendix A) is ended.
 
 TLS_1_2, TLS_1_3 = "VersionTLS12", "VersionTLS13"
 _TOO_OLD = ("VersionTLS10", "VersionTLS11")
@@ -102,13 +101,17 @@ def tls_profile(version: str, suites: tuple[str, ...], *, http2: bool) -> TlsPro
         return TlsProfile(only_tls_1_3=True)
     if not suites:
         return TlsProfile()
+    # HTTP/2 over TLS 1.2 needs a suite that every client has (RFC 9113, 9.2.2). kube-apiserver refuses such a list,
+    # too.
     if http2 and _HTTP_2_REQUIRED.isdisjoint(suites):
         raise ConfigError(
             f"tls-cipher-suites: HTTP/2 needs {' or '.join(sorted(_HTTP_2_REQUIRED))} (RFC 9113); add one, or give "
             f"--tls-min-version={TLS_1_3} or --disable-http2-serving"
         )
-    chosen = tuple(dict.fromkeys(SUITES[name] for name in SUITES if name in suites))
-    return TlsProfile(chosen, only_tls_1_3=not chosen)
+    # In the order of SUITES, those of authenticated encryption first, whatever the order of the flag.
+    openssl_names = tuple(dict.fromkeys(SUITES[name] for name in SUITES if name in suites))
+    # A list with suites of TLS 1.3 alone leaves none for TLS 1.2.
+    return TlsProfile(openssl_names, only_tls_1_3=not openssl_names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +162,9 @@ class ServingSettings(Settings):
     def __post_init__(self) -> None:
         """Raise ConfigError for a certificate without a key, a key without a certificate, and suites that HTTP/2 cannot use."""
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
-            missing, given = ("private-key", "cert") if self.tls_cert_file else ("cert", "private-key")
-            raise ConfigError(f"tls-{missing}-file: it is needed with tls-{given}-file")
+            missing, present = ("private-key", "cert") if self.tls_cert_file else ("cert", "private-key")
+            raise ConfigError(f"tls-{missing}-file: it is needed with tls-{present}-file")
+        # Made here, so that a list that cannot be served is an error of the settings.
         self.tls_profile()
 
     def tls_profile(self) -> TlsProfile:

@@ -82,7 +82,8 @@ class SigningFiles:
 
 
 def _without_pin(text: str, key: str) -> str:
-    """Refuse a URI that contains its PIN: everybody on the machine can read a command line."""
+    """Refuse a URI that contains its PIN."""
+    # Every user of the machine can read a command line.
     if text.startswith(PKCS11) and "pin-value" in text:
         raise ConfigError(f"{key}: the URI must not contain the PIN; use pin-source=file:PATH or pin-source=env:NAME")
     return text
@@ -172,6 +173,7 @@ class SigningSettings(Settings):
 
     def __post_init__(self) -> None:
         """Raise ConfigError for half of a pair, and for one pair beside pairs of single signers."""
+        # All pairs are looked at, so that half of one is reported first.
         single = [found for word in BUILT_IN.values() if (found := self._files(f"cluster-signing-{word}"))]
         if self._files("cluster-signing") and single:
             raise ConfigError(
@@ -186,8 +188,8 @@ class SigningSettings(Settings):
         if not certificate and not key:
             return None
         if not certificate or not key:
-            missing, given = (key_key, cert_key) if certificate else (cert_key, key_key)
-            raise ConfigError(f"{missing}: it is needed with {given}")
+            missing, present = (key_key, cert_key) if certificate else (cert_key, key_key)
+            raise ConfigError(f"{missing}: it is needed with {present}")
         return SigningFiles(cert_key, certificate, key_key, key)
 
     @property

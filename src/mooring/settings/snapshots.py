@@ -3,7 +3,7 @@
 Rules kept here:
 * Five fields (minute, hour, day of month, month, day of week) with `*`, lists, ranges, steps, and English names of months and days.
 * Or a name: `@hourly`, `@daily`, `@midnight`, `@weekly`, `@monthly`, `@yearly`, `@annually`; or `@every` and a duration.
-* Times are UTC. When both days are restricted, either matches (crontab(5)).
+* Times are UTC.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Schedule:
         if self.every is not None:
             return moment + self.every
         day = moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
-        while True:  # ends: a schedule that never comes is refused
+        # It ends, because a schedule that never comes is refused.
+        while True:
             if self._has_day(day):
                 for hour in sorted(self.hours):
                     for minute in sorted(self.minutes):
@@ -94,6 +95,7 @@ def _parse(text: str) -> Schedule:
     if len(words) != len(_FIELDS) or len(text) > MAX_TEXT:
         raise ValueError('give five fields, such as "0 */12 * * *", or a name, such as @daily or @every 6h')
     minutes, hours, days, months, weekdays = (_values(word, *field) for word, field in zip(words, _FIELDS, strict=True))
+    # Only where the day of the week cannot bring the schedule about. Without this check `next_after` would not end.
     if not any(_comes(day, month) for day in days for month in months) and words[4].startswith("*"):
         raise ValueError("no month has that day")
     return Schedule(
@@ -102,7 +104,9 @@ def _parse(text: str) -> Schedule:
         hours=hours,
         days=days,
         months=months,
+        # 7 is Sunday, too.
         weekdays=frozenset(one % 7 for one in weekdays),
+        # When both days are restricted, either matches (crontab(5)).
         either_day=not words[2].startswith("*") and not words[4].startswith("*"),
     )
 

@@ -270,8 +270,8 @@ def _builder(
         builder = builder.add_extension(alternatives.extension(), critical=not template.subject.rdns)
     if template.is_ca:
         identifier = x509.SubjectKeyIdentifier.from_public_key(template.public_key)
-        if given := template.subject_key_identifier:
-            identifier = x509.SubjectKeyIdentifier(given)
+        if key_identifier := template.subject_key_identifier:
+            identifier = x509.SubjectKeyIdentifier(key_identifier)
         builder = builder.add_extension(identifier, critical=False)
     if template.permitted:
         builder = builder.add_extension(template.permitted.constraints(), critical=True)

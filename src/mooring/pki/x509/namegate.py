@@ -246,16 +246,16 @@ def _claimed(names: Iterable[Name], evidence: NodeEvidence) -> Iterator[NameRefu
         if others := _others(name, evidence):
             listed = ", ".join(sorted(others)[:_SHOWN])
             if not isinstance(name, str) and set(others) <= set(evidence.holders(name)):
-                said = (
+                explanation = (
                     f"a certificate of Node {listed} for it has not ended, whatever that Node reports now; approve the request if "
                     "this machine has the address now, or delete the other Node if its machine is gone (kubectl delete node)"
                 )
             else:
-                said = (
+                explanation = (
                     f"Node {listed} has it, too; correct the addresses, or delete the Node that is gone (kubectl delete node), or "
                     "approve the request"
                 )
-            yield NameRefusal("AddressOfAnotherNode", f"{name}: {said}")
+            yield NameRefusal("AddressOfAnotherNode", f"{name}: {explanation}")
 
 
 def _others(name: Name, evidence: NodeEvidence) -> Collection[str]:
