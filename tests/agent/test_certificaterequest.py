@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.certificates import certificaterequest
+from mooring.agent import certificaterequest
 from mooring.agent.join import JoinOptions, join
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import daemon, disk
-from mooring.agent.certificates import certificaterequest
+from mooring.agent import certificaterequest, daemon, disk
 from mooring.agent.daemon import Agent, run
 from mooring.agent.join import Joined, join
 from mooring.agent.registration import CertificateRefusedError

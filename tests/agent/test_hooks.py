@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.hooks import HOOK_SECONDS, Hooks
+from mooring.agent.pairfiles import Pair
 from mooring.agent.state import NodeState
 from mooring.clock import SystemClock
 from mooring.trust.kubeconfig import Cluster

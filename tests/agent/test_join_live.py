@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from mooring.agent import steps
-from mooring.agent.certificates import certificaterequest
-from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent import certificaterequest, steps
 from mooring.agent.join import Joined, join
+from mooring.agent.pairfiles import Pair
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.apimachinery.schema import Obj

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import daemon, heartbeat, leave, member
-from mooring.agent.certificates import certificaterequest
-from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent import certificaterequest, daemon, heartbeat, leave, member
 from mooring.agent.join import Joined, JoinOptions, join
+from mooring.agent.pairfiles import Pair
 from mooring.agent.recovery import RecoveryRefusedError, rejoin
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError

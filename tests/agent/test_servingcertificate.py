@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from mooring.agent.certificates.certificaterequest import CertificateTemplate
-from mooring.agent.certificates.renewal import RequestedRenewal
+from mooring.agent.certificaterequest import CertificateTemplate
 from mooring.agent.daemon import ADDRESSES_SECONDS, MISSING_SECONDS, follow_addresses
+from mooring.agent.renewal import RequestedRenewal
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.errors import MooringError, NotFoundError, PeerError

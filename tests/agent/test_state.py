@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mooring.agent import disk
-from mooring.agent.certificates.pairfiles import Pair, PairFiles
-from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent.loadbalancer import LoadBalancer
+from mooring.agent.pairfiles import Pair, PairFiles
 from mooring.agent.state import LOAD_BALANCER, NodeState
 from mooring.client import kubeconfigfiles
 from mooring.errors import ConfigError

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mooring.agent import clusterfiles
-from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.clusterfiles import is_superseded
+from mooring.agent.pairfiles import Pair
 from mooring.agent.state import NodeState
 from mooring.clock import SystemClock
 from mooring.trust.discovery.pins import pin_of

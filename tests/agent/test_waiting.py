@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from mooring.agent import steps
-from mooring.agent.certificates import certificaterequest
+from mooring.agent import certificaterequest, steps
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import MODIFIED, WatchEvent
 from mooring.client.cluster import ClusterClient, ListResult

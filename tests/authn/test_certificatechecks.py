@@ -16,7 +16,7 @@ from mooring.identity import UserInfo
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import self_signed_ca
-from mooring.pki.x509.checkedpeer import CheckedPeer
+from mooring.pki.x509.clientcertificate import CheckedPeer
 from mooring.pki.x509.verify import ClientTrust, ReadChain, VerifiedPeer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

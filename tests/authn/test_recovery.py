@@ -21,7 +21,7 @@ from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
-from mooring.pki.x509.checkedpeer import CheckedPeer
+from mooring.pki.x509.clientcertificate import CheckedPeer
 from mooring.pki.x509.verify import ClientTrust, ReadChain, VerifiedPeer, read_chain
 from mooring.server.authentication.providers import build_recovery
 from tests.support.authnhost import AuthnHost, configured

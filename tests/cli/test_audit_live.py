@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mooring.agent.certificates import certificaterequest
+from mooring.agent import certificaterequest
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.errors import ConflictError

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mooring.agent.certificates.certificaterequest import node_request
+from mooring.agent.certificaterequest import node_request
 from mooring.agent.join import Joined, JoinOptions
 from mooring.agent.state import NodeState
 from mooring.agent.steps import Progress, Report

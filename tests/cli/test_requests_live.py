@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mooring.agent.certificates.certificaterequest import node_request
+from mooring.agent.certificaterequest import node_request
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.pki.keys import generate_key, public_key_fingerprint

@@ -22,7 +22,7 @@ from mooring.controllers.certificates.issuance import Issuance, Objection
 from mooring.controllers.certificates.requester import RequesterCheck
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key, public_key_fingerprint
-from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer, recorded, recorded_peer
+from mooring.pki.x509.clientcertificate import PathCertificate, RecordedPeer, recorded, recorded_peer
 from mooring.pki.x509.crl import Crl
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import K3S_KUBELET_SERVING, NODE_PASSWORD

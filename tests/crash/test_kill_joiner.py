@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent import steps
-from mooring.agent.certificates import certificaterequest
+from mooring.agent import certificaterequest, steps
 from mooring.agent.join import join
 from mooring.agent.state import CA_MODE, NodeState
 from mooring.apimachinery.schema import Obj

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.certificates import certificaterequest
-from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent import certificaterequest
+from mooring.agent.pairfiles import Pair
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from mooring.agent.certificates import certificaterequest
-from mooring.agent.certificates.certificaterequest import RequestEndedError
+from mooring.agent import certificaterequest
+from mooring.agent.certificaterequest import RequestEndedError
 from mooring.agent.daemon import Agent
 from mooring.agent.join import Joined
 from mooring.agent.settings import AgentSettings

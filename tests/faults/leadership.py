@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from mooring.agent.certificates import certificaterequest
+from mooring.agent import certificaterequest
 from mooring.apimachinery.schema import Obj
 from mooring.cli.audit import certificates_in, fetch_records, fetch_requests
 from mooring.client.cluster import ClusterClient, ListResult, Target

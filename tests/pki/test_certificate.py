@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from mooring.pki.errors import CertificateUnreadableError
 from mooring.pki.keys import generate_key
-from mooring.pki.x509 import names
+from mooring.pki.x509 import der, names
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import DerError, encoded
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
-from mooring.pki.x509.encoding.extensions import BasicConstraints
+from mooring.pki.x509.der import DerError, encoded
+from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.extensions import BasicConstraints
 from tests.support.rawcertificate import (
     ALGORITHM,
     BMP,

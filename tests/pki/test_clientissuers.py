@@ -7,7 +7,7 @@ from dataclasses import replace
 from cryptography.x509.oid import NameOID
 
 from mooring.pki.x509.bundles import certificates_pem
-from mooring.pki.x509.clientissuers import ClientIssuers
+from mooring.pki.x509.clientcertificate import ClientIssuers
 from mooring.pki.x509.clusterca import CaState, ClusterCa
 from tests.support.testca import Pair, ThrowawayCA, name_of
 

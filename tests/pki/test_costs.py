@@ -20,11 +20,10 @@ from mooring.pki.errors import (
     RequestError,
 )
 from mooring.pki.jwt import keyset
-from mooring.pki.x509 import bundles, names, requests
+from mooring.pki.x509 import bundles, der, names, requests
 from mooring.pki.x509.certificate import MAX_ELEMENTS, Certificate
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
-from mooring.pki.x509.encoding.extensions import MAX_EXTENSIONS
+from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.extensions import MAX_EXTENSIONS
 from mooring.pki.x509.requests import MAX_REQUEST, build_request, parse_request
 from mooring.pki.x509.verify import MAX_SIGNATURE_CHECKS, ClientTrust, read_chain
 from tests.support.costlycertificates import ATTRIBUTES, FORMS, bundle, certificate_request, chain, key_set, labels

@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mooring.pki.errors import PeerCertificateError, RequestError
 from mooring.pki.keys import PrivateKey
+from mooring.pki.x509 import der
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import encoded
-from mooring.pki.x509.encoding.signatures import is_signed, load_public_key, signature_algorithm
+from mooring.pki.x509.der import encoded
 from mooring.pki.x509.requests import parse_request
+from mooring.pki.x509.signatures import is_signed, load_public_key, signature_algorithm
 from mooring.pki.x509.verify import ClientTrust
 from tests.support.rawcertificate import (
     COMMON_NAME,

@@ -10,9 +10,8 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.pki.x509 import names
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
+from mooring.pki.x509 import der, names
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from tests.support.testca import ThrowawayCA, group_name, name_of, user_name
 
 

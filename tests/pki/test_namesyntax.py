@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.pki.x509.encoding import extensions
+from mooring.pki.x509 import extensions
 
 GOOD = (
     "http://a.b/c", "http://[::1]/", "http://[::1]:8/", "spiffe://td/x", "http://a:80/", "http://a:/", "urn:x:y", "//h", "///x",

@@ -11,7 +11,7 @@ import pytest
 
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.encoding.der import encoded
+from mooring.pki.x509.der import encoded
 from mooring.pki.x509.verify import ClientTrust
 from tests.support.rawcertificate import (
     CA_TRUE,

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from mooring.pki import keys, pem
 from mooring.pki.errors import KeyRefusedError, PkiError, RequestError, RequestSignatureError
-from mooring.pki.x509 import names
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
+from mooring.pki.x509 import der, names
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.requests import (
     LARGE,
     MAX_REQUEST,

@@ -19,12 +19,11 @@ from mooring.client.http import tls
 from mooring.errors import ConfigError
 from mooring.pki import pem
 from mooring.pki.keys import generate_key, private_key_pem
-from mooring.pki.x509 import profiles
+from mooring.pki.x509 import der, profiles
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.bundles import certificates, certificates_pem
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import encoded
+from mooring.pki.x509.der import encoded
 from mooring.plane.servingcertificate import anchor, from_file
 from mooring.secret import Secret
 from mooring.server.transport.tls import server_context

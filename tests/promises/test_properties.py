@@ -42,7 +42,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.canonicalnames import Name, canonical
-from mooring.pki.x509.checkedpeer import recorded
+from mooring.pki.x509.clientcertificate import recorded
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer

@@ -29,7 +29,7 @@ from tests.support.ports import free_port
 
 BRISK = """
 from mooring.agent import heartbeat
-from mooring.agent.certificates import renewal
+from mooring.agent import renewal
 heartbeat.RENEW_SECONDS = renewal.LOOK_SECONDS = 0.2
 from mooring.cli.main import main
 main()

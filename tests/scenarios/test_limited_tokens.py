@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.certificates import certificaterequest
+from mooring.agent import certificaterequest
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock

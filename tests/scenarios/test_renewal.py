@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.certificates import certificaterequest
-from mooring.agent.certificates.pairfiles import KEPT_FILES, Pair
+from mooring.agent import certificaterequest
 from mooring.agent.daemon import TRUSTED_CAS
 from mooring.agent.join import join
+from mooring.agent.pairfiles import KEPT_FILES, Pair
 from mooring.agent.state import NodeState
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.join import join
+from mooring.agent.pairfiles import Pair
 from mooring.agent.state import NodeState
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient

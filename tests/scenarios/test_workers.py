@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mooring.agent.certificates import certificaterequest
+from mooring.agent import certificaterequest
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.requests import drive_fetching, fetch

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mooring.agent import leave, steps
-from mooring.agent.certificates.pairfiles import Pair as AgentPair
 from mooring.agent.leave import Membership
+from mooring.agent.pairfiles import Pair as AgentPair
 from mooring.agent.state import NodeState
 from mooring.api.mooring.membership import with_spec
 from mooring.apimachinery.schema import Obj

@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from mooring import base64url
 from mooring.pki import pem
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import CONSTRUCTED, SEQUENCE, SET, encoded
+from mooring.pki.x509 import der
+from mooring.pki.x509.der import CONSTRUCTED, SEQUENCE, SET, encoded
 from mooring.pki.x509.verify import MAX_CERTIFICATE_BYTES, MAX_INTERMEDIATE_BYTES
 from tests.support.rawcertificate import (
     BMP,

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key, signature_hash
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import encoded
+from mooring.pki.x509 import der
+from mooring.pki.x509.der import encoded
 from tests.support.testca import ThrowawayCA
 
 UTF8, PRINTABLE, T61, IA5, BMP, NUMERIC, UNIVERSAL = 0x0C, 0x13, 0x14, 0x16, 0x1E, 0x12, 0x1C

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from cryptography import x509
 
-from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.pairfiles import Pair
 from mooring.agent.state import NodeState
 from mooring.clock import SystemClock
 from mooring.pki.keys import accepted_public_key, load_private_key, signature_hash

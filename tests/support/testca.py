@@ -24,7 +24,7 @@ from mooring.pki.x509.authority import Authority, self_signed_ca
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState, ClusterCa
 from mooring.pki.x509.crl import revoked_certificate
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.names import IPAddress
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import build_request

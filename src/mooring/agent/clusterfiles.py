@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
-from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent.loadbalancer import LoadBalancer
+from mooring.agent.pairfiles import Pair
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.state import NodeState, through
 from mooring.agent.steps import described, reason_of

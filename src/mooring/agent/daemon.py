@@ -15,17 +15,16 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from mooring.agent.acceptance import check_issued, check_membership
-from mooring.agent.certificates.certificaterequest import CertificateTemplate, RequestEndedError, serving_template
-from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal
+from mooring.agent.certificaterequest import CertificateTemplate, RequestEndedError, serving_template
 from mooring.agent.clusterfiles import follow, refresh
 from mooring.agent.hooks import Hooks
 from mooring.agent.join import Joined, JoinOptions, join, record_choices
-from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent.loadbalancer import LoadBalancer
 from mooring.agent.member import check_expired, check_files, heartbeat, watch_files
+from mooring.agent.pairfiles import Pair
 from mooring.agent.recovery import Attempts, not_a_member, read_member, rejoin
-from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
+from mooring.agent.registration import CertificateRefusedError, MembershipEndedError, check_issued, check_membership
+from mooring.agent.renewal import ClientCertificateExpiredError, RequestedRenewal
 from mooring.agent.settings import AgentSettings
 from mooring.agent.steps import JoinError, Report, described
 from mooring.client.cluster import ClusterClient

@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.disk import RecordFile
+from mooring.agent.pairfiles import Pair
 from mooring.agent.steps import with_deadline
 from mooring.clock import Clock
 from mooring.errors import MooringError

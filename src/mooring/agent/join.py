@@ -33,13 +33,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from mooring.agent import clusterfiles, node, registration, steps
-from mooring.agent.acceptance import check_membership
-from mooring.agent.certificates import certificaterequest
-from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent import certificaterequest, clusterfiles, node, registration, steps
+from mooring.agent.loadbalancer import LoadBalancer
 from mooring.agent.member import Member, NodeOptions, internal_addresses, register, retry_reported
 from mooring.agent.oneshot import OneShotRequest
+from mooring.agent.pairfiles import Pair
+from mooring.agent.registration import check_membership
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Report, Steps, describe_skew, retry, server_date
 from mooring.apimachinery.schema import Obj

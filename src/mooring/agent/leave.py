@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.agent import disk
-from mooring.agent.acceptance import REFUSED_SECONDS
 from mooring.agent.k3s.files import KUBECONFIGS, AgentFiles
 from mooring.agent.member import MemberFiles
 from mooring.agent.recovery import RECOVERY_HEADER
+from mooring.agent.registration import REFUSED_SECONDS
 from mooring.agent.state import NodeState
 from mooring.agent.steps import retry
 from mooring.client.cluster import ClusterClient

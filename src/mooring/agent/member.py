@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
 from mooring.agent import node, registration, steps
-from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.certificates.renewal import ClientCertificateExpiredError
 from mooring.agent.heartbeat import Heartbeat
 from mooring.agent.hooks import WatchedFiles, WatchedPair
+from mooring.agent.pairfiles import Pair
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
+from mooring.agent.renewal import ClientCertificateExpiredError
 from mooring.agent.steps import Steps, retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient

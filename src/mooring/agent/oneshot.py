@@ -13,10 +13,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from mooring.agent import steps
-from mooring.agent.certificates import certificaterequest
-from mooring.agent.certificates.certificaterequest import NodeRequest
-from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent import certificaterequest, steps
+from mooring.agent.certificaterequest import NodeRequest
+from mooring.agent.pairfiles import Pair
 from mooring.agent.steps import Steps, creation_time, describe_skew, retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient

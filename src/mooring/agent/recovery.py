@@ -18,14 +18,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from mooring.agent import clusterfiles, steps
-from mooring.agent.acceptance import check_membership
-from mooring.agent.certificates.certificaterequest import RequestEndedError
-from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.certificates.renewal import random_draw, retry_pauses
+from mooring.agent.certificaterequest import RequestEndedError
 from mooring.agent.join import Joined, JoinOptions, record_choices
 from mooring.agent.member import Member, register
 from mooring.agent.oneshot import OneShotRequest, PendingKeyFiles
-from mooring.agent.registration import MembershipEndedError
+from mooring.agent.pairfiles import Pair
+from mooring.agent.registration import MembershipEndedError, check_membership
+from mooring.agent.renewal import random_draw, retry_pauses
 from mooring.agent.steps import JoinError, Report, Steps, reason_of
 from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, PeerError, UnauthorizedError

@@ -1,27 +1,31 @@
-"""Registration of a member's Node: whether it is registered and how, and protection of another program's Node.
-
-Rules kept here:
-* `none` writes neither Node nor Lease. `tainted` writes a Node that no scheduler places Pods on: not Ready, tainted
-  `node.kubernetes.io/not-ready:NoSchedule`, with room for no Pod. `ready` writes a Ready Node with room for Pods.
-* Without a choice the Node is `ready` where a Mooring server answers, which has no scheduler, and `tainted` elsewhere: nothing
-  runs the Pods of a member that is not a kubelet.
-* A Node that this machine registered and that was deleted is not made again: its deletion ends the membership, unless the operator
-  has chosen that it registers again. The uid of the Node tells it from a later one of that name.
-* A Node whose status another program keeps fresh is not written. The message of the Ready condition tells the last writer. The
-  heartbeat of the conditions and the Lease tell the freshness.
-"""
+"""Registration of a Node, and the acceptance of its certificate by the API server."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from mooring.agent.pairfiles import Pair
+from mooring.agent.steps import retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import read_version
-from mooring.clock import parse_rfc3339
-from mooring.errors import MooringError
+from mooring.clock import Clock, parse_rfc3339
+from mooring.errors import MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.settings.nodes import REGISTRATIONS
 from mooring.trust.answertext import explained_by, is_mooring
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
+
+# Registration of a member's Node: whether it is registered and how, and protection of another program's Node.
+#
+# Rules kept here:
+# * `none` writes neither Node nor Lease. `tainted` writes a Node that no scheduler places Pods on: not Ready, tainted
+#   `node.kubernetes.io/not-ready:NoSchedule`, with room for no Pod. `ready` writes a Ready Node with room for Pods.
+# * Without a choice the Node is `ready` where a Mooring server answers, which has no scheduler, and `tainted` elsewhere: nothing
+#   runs the Pods of a member that is not a kubelet.
+# * A Node that this machine registered and that was deleted is not made again: its deletion ends the membership, unless the
+#   operator has chosen that it registers again. The uid of the Node tells it from a later one of that name.
+# * A Node whose status another program keeps fresh is not written. The message of the Ready condition tells the last writer. The
+#   heartbeat of the conditions and the Lease tell the freshness.
 
 NONE, TAINTED, READY = REGISTRATIONS
 AGENT = "mooring agent"
@@ -103,3 +107,56 @@ def _within(text: object, limit: timedelta, now: datetime) -> bool:
         return isinstance(text, str) and abs(now - parse_rfc3339(text)) < limit
     except ValueError:
         return False
+
+
+# Checks of a client certificate with the server: is it accepted, and does the membership still exist?
+
+REFUSED_SECONDS = 5.0
+"""Seconds for which 401 is retried."""
+
+
+async def check_membership(
+    pair: Pair,
+    node_name: str,
+    uid: str,
+    clusters: tuple[Cluster, ...],
+    clock: Clock,
+    *,
+    answer_needed: bool = False,
+) -> None:
+    """Raise MembershipEndedError when the server rejects the certificate, or the Node with `uid` was deleted.
+
+    `answer_needed`: raise the error of a server that does not answer, too.
+    """
+    user = KubeconfigUser("default-auth", certificate_pem=pair.certificate_pem, key=pair.key_pem)
+    async with ClusterClient(clusters[0], user, clock, others=clusters[1:]) as client:
+
+        async def read_node() -> Obj | None:
+            try:
+                return await client.get("nodes", node_name)
+            except NotFoundError:
+                return None
+
+        try:
+            # Only 401 means that the certificate is not accepted. That of a Mooring server is final. Another server
+            # that restarts answers 401 for a moment.
+            found = await retry(clock, read_node, REFUSED_SECONDS, transient=(UnauthorizedError,), client=client)
+        except UnauthorizedError as error:
+            raise CertificateRefusedError(node_name, error.audit_id) from error
+        except MooringError:
+            # A server that does not answer says nothing about the membership, which goes on.
+            if answer_needed:
+                raise
+            return
+    check_registered(node_name, uid, found)
+
+
+async def check_issued(pair: Pair, node_name: str, clusters: tuple[Cluster, ...], clock: Clock) -> None:
+    """Raise PeerError when the server does not accept a certificate that it has just issued."""
+    try:
+        await check_membership(pair, node_name, "", clusters, clock)
+    except CertificateRefusedError as error:
+        raise PeerError(
+            "the server does not accept the certificate that it has just issued; the CA that signs certificates must be among "
+            f"those of its --client-ca-file{explained_by(error.audit_id)}"
+        ) from None

@@ -4,7 +4,7 @@
     etc/kubernetes/bootstrap-kubelet.conf              the token, until the certificate is issued
     etc/kubernetes/kubelet.conf                        addresses, CAs of the server, and the path of the certificate
     var/lib/kubelet/pki/kubelet-client.key.tmp         the key of a pending request
-    var/lib/kubelet/pki/kubelet-client-*.pem           the client certificate (`mooring.agent.certificates.pairfiles`)
+    var/lib/kubelet/pki/kubelet-client-*.pem           the client certificate (`mooring.agent.pairfiles`)
     var/lib/kubelet/pki/kubelet-server-*.pem           the serving certificate, likewise
     var/lib/mooring/agent.json                         what the agent has to remember (`mooring.agent.disk`)
 
@@ -29,9 +29,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from mooring.agent import disk
-from mooring.agent.certificates.pairfiles import CLIENT, SERVING, PairFiles
 from mooring.agent.disk import RecordFile
-from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent.loadbalancer import LoadBalancer
+from mooring.agent.pairfiles import CLIENT, SERVING, PairFiles
 from mooring.apimachinery.schema import Obj
 from mooring.client import kubeconfigfiles
 from mooring.client.files import check_writable, exposure, read_limited

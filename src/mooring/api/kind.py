@@ -18,7 +18,7 @@ from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Message, Obj, message
 from mooring.errors import FieldError
 from mooring.identity import UserInfo
-from mooring.pki.x509.checkedpeer import CheckedPeer
+from mooring.pki.x509.clientcertificate import CheckedPeer
 
 _NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 

@@ -44,7 +44,7 @@ from mooring.authn.reasons import (
 )
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.identity import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo
-from mooring.pki.x509.checkedpeer import CheckedPeer
+from mooring.pki.x509.clientcertificate import CheckedPeer
 
 BEARER = "bearer"
 BASIC = "basic"

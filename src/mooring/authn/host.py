@@ -18,7 +18,7 @@ from mooring.authn.verdict import Rejected
 from mooring.clock import Clock
 from mooring.pki.jwt.keyset import KeySet
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.checkedpeer import CheckedPeer
+from mooring.pki.x509.clientcertificate import CheckedPeer
 from mooring.settings.declaration import Settings
 from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig import Selected

@@ -22,7 +22,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.reasons import UNREADABLE, Code
 from mooring.authn.verdict import Rejected
 from mooring.identity import NODE_PREFIX
-from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate
+from mooring.pki.x509.clientcertificate import CheckedPeer, PathCertificate
 
 NO_COMMON_NAME = Code("certificate-without-common-name")
 CERTIFICATE_REVOKED = Code("certificate-revoked")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from mooring.identity import UserInfo
-from mooring.pki.x509.checkedpeer import CheckedPeer
+from mooring.pki.x509.clientcertificate import CheckedPeer
 from mooring.trust.httpexchange import Exchange
 
 

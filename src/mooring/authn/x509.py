@@ -21,7 +21,7 @@ from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.identity import CREDENTIAL_ID, NODE_NAME, NODE_PREFIX, UserInfo
 from mooring.pki.errors import PeerCertificateError
-from mooring.pki.x509.checkedpeer import CheckedPeer, PathCertificate
+from mooring.pki.x509.clientcertificate import CheckedPeer, PathCertificate
 from mooring.pki.x509.crl import Crl, described
 from mooring.pki.x509.verify import ClientTrust, ReadChain, VerifiedPeer, read_chain, valid_at
 from mooring.settings.declaration import BOOLEAN, COMMA_SEPARATED, Settings, file_setting, setting

@@ -14,9 +14,9 @@ from typing import Any, cast
 import pytest
 from cryptography import x509
 
-from mooring.agent.certificates.certificaterequest import CertificateTemplate, serving_template
-from mooring.agent.certificates.pairfiles import CLIENT, KEPT_FILES, Pair, PairFiles
-from mooring.agent.certificates.renewal import ClientCertificateExpiredError, RequestedRenewal
+from mooring.agent.certificaterequest import CertificateTemplate, serving_template
+from mooring.agent.pairfiles import CLIENT, KEPT_FILES, Pair, PairFiles
+from mooring.agent.renewal import ClientCertificateExpiredError, RequestedRenewal
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import MODIFIED, WatchEvent
 from mooring.client.cluster import ClusterClient, ListResult

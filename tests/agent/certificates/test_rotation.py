@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from mooring.agent.certificates.renewal import renewal_time, retry_pauses
+from mooring.agent.renewal import renewal_time, retry_pauses
 from tests.support.testca import ThrowawayCA
 
 BEGIN = datetime(2026, 1, 2, tzinfo=UTC)

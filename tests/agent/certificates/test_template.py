@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 from cryptography import x509
 
-from mooring.agent.certificates.certificaterequest import CertificateTemplate, serving_template
+from mooring.agent.certificaterequest import CertificateTemplate, serving_template
 from mooring.apimachinery.schema import Obj
 from mooring.pki.keys import generate_key
 from mooring.pki.x509 import names

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from mooring.agent import registration
-from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.k3s import membership
 from mooring.agent.k3s.files import AgentFiles, GivenToken, KeyPairFiles
 from mooring.agent.k3s.membership import AgentPlan, join
 from mooring.agent.k3s.settings import K3sJoinSettings
+from mooring.agent.pairfiles import Pair
 from mooring.client.files import TEMPORARY
 from mooring.client.http.credentials import ClientCredentials
 from mooring.clock import Clock

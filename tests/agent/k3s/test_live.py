@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from mooring.agent import leave, member
-from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.disk import write
 from mooring.agent.k3s.files import AgentFiles, GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, join, obtain
 from mooring.agent.k3s.settings import K3sJoinSettings
+from mooring.agent.pairfiles import Pair
 from mooring.agent.steps import JoinError
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import STRATEGIC, ClusterClient, connect

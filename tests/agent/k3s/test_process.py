@@ -26,7 +26,7 @@ from mooring.agent.k3s.files import GivenToken
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember
 from mooring.agent.k3s.process import SupervisedAgent, SupervisorRenewal
 from mooring.agent.k3s.settings import K3sJoinSettings
-from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent.loadbalancer import LoadBalancer
 from mooring.agent.steps import JoinError
 from mooring.client.http.connection import ConnectionPool, ResponseStream
 from mooring.errors import ConfigError

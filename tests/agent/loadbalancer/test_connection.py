@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from mooring.agent.loadbalancer.tunnel import Connection, Dialogue, Side
+from mooring.agent.tunnel import Connection, Dialogue, Side
 
 
 class Transport:

@@ -16,8 +16,8 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from mooring.agent import clusterfiles, daemon
-from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent.loadbalancer import LoadBalancer
+from mooring.agent.pairfiles import Pair
 from mooring.agent.settings import AgentSettings
 from mooring.agent.state import SERVICE_NAME, NodeState
 from mooring.client.cluster import connect

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mooring.agent.loadbalancer import proxy
-from mooring.agent.loadbalancer.proxy import (
+from mooring.agent import loadbalancer
+from mooring.agent.loadbalancer import (
     CHECK_SECONDS,
     DIAL_SECONDS,
     FULL_SECONDS,
@@ -22,7 +22,7 @@ from mooring.agent.loadbalancer.proxy import (
     SILENT_SECONDS,
     LoadBalancer,
 )
-from mooring.agent.loadbalancer.tunnel import READ_BUFFER, WRITE_BUFFER, Dialogue
+from mooring.agent.tunnel import READ_BUFFER, WRITE_BUFFER, Dialogue
 from mooring.errors import ConfigError
 from tests.support.manualclock import ManualClock, settle
 
@@ -555,7 +555,7 @@ def test_the_reset_of_a_server_ends_the_connection(tmp_path: Path) -> None:
 
 
 def test_too_many_connections_close_the_one_idle_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(loadbalancer, "MAX_CONNECTIONS", 2)
 
     async def run() -> None:
         async with setting(tmp_path) as to:
@@ -576,7 +576,7 @@ def test_too_many_connections_close_the_one_idle_longest(tmp_path: Path, monkeyp
 def test_a_program_that_opens_too_many_connections_fills_no_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(proxy, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(loadbalancer, "MAX_CONNECTIONS", 1)
 
     async def run() -> None:
         async with setting(tmp_path) as to:
@@ -648,7 +648,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_flag(tmp_path: Path) ->
 
 
 def test_an_address_that_cannot_be_bound_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy, "LOOPBACK", "192.0.2.1")
+    monkeypatch.setattr(loadbalancer, "LOOPBACK", "192.0.2.1")
     with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1:0: .*--lb-server-port"):
         asyncio.run(LoadBalancer(0, ["https://127.0.0.1:1"], ManualClock(), port_flag="--lb-server-port").start())
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from mooring.agent.loadbalancer import tunnel
-from mooring.agent.loadbalancer.proxy import LoadBalancer
-from mooring.agent.loadbalancer.tunnel import Probe
+from mooring.agent import tunnel
+from mooring.agent.loadbalancer import LoadBalancer
+from mooring.agent.tunnel import Probe
 from mooring.client.http.connection import k3s_proxies
 from mooring.errors import ConfigError
 from mooring.trust.httpproxy import Proxy

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.agent import disk
-from mooring.agent.certificates.pairfiles import Pair
 from mooring.agent.disk import RecordFile
+from mooring.agent.pairfiles import Pair
 from mooring.client.files import check_writable, exposure, make_directory, os_reason, read_limited, write_atomic
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import (

@@ -26,14 +26,13 @@ from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from mooring.agent import clusterfiles, node, steps
-from mooring.agent.acceptance import check_membership
-from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.certificates.renewal import random_draw
 from mooring.agent.k3s.files import AgentFiles, GivenToken
 from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.agent.member import Member, NodeOptions, internal_addresses, register
+from mooring.agent.pairfiles import Pair
 from mooring.agent.recovery import recover
-from mooring.agent.registration import MembershipEndedError
+from mooring.agent.registration import MembershipEndedError, check_membership
+from mooring.agent.renewal import random_draw
 from mooring.agent.steps import JoinError, Report, Steps
 from mooring.client.http.requests import drive, fetch
 from mooring.clock import Clock, rfc3339

@@ -23,16 +23,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mooring.agent import clusterfiles
-from mooring.agent.acceptance import check_issued, check_membership
-from mooring.agent.certificates.pairfiles import Pair
-from mooring.agent.certificates.renewal import ClientCertificateExpiredError, Renewal, random_draw
 from mooring.agent.daemon import NO_MEMBER, report_trust, run_all, until_stopped
 from mooring.agent.hooks import Hooks
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, TokenNeededError, converse, join, obtain
-from mooring.agent.loadbalancer.proxy import LoadBalancer
+from mooring.agent.loadbalancer import LoadBalancer
 from mooring.agent.member import check_expired, check_files, heartbeat, watch_files
+from mooring.agent.pairfiles import Pair
 from mooring.agent.recovery import REFUSED_SECONDS, Attempts
-from mooring.agent.registration import MembershipEndedError
+from mooring.agent.registration import MembershipEndedError, check_issued, check_membership
+from mooring.agent.renewal import ClientCertificateExpiredError, Renewal, random_draw
 from mooring.agent.steps import EXISTING, JoinError, Report, described, reason_of
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.connection import k3s_proxies

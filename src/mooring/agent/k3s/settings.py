@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.agent.k3s.files import DATA_DIR
-from mooring.agent.loadbalancer.proxy import DEFAULT_PORT
+from mooring.agent.loadbalancer import DEFAULT_PORT
 from mooring.agent.node import REPORTED_LABELS
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj

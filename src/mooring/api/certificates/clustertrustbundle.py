@@ -25,7 +25,7 @@ from mooring.pki.errors import CertificateTooLargeError, CertificateUnreadableEr
 from mooring.pki.pem import CERTIFICATE, MAX_PEM_BYTES, blocks
 from mooring.pki.x509.bundles import element_budget
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.encoding.der import ElementBudget
+from mooring.pki.x509.der import ElementBudget
 
 GROUP = "certificates.k8s.io"
 PLURAL = "clustertrustbundles"

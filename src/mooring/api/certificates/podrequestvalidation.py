@@ -36,9 +36,9 @@ from mooring.pki.errors import (
 from mooring.pki.keys import UNREADABLE, PublicKey, accepted_public_key, public_key_der
 from mooring.pki.pem import CERTIFICATE, blocks
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.encoding.signatures import Algorithm, is_signed, load_public_key
 from mooring.pki.x509.names import alternative_names
 from mooring.pki.x509.requests import parse_request_der
+from mooring.pki.x509.signatures import Algorithm, is_signed, load_public_key
 
 ISSUED, DENIED, FAILED = "Issued", "Denied", "Failed"
 CONDITION_TYPES = (ISSUED, DENIED, FAILED)

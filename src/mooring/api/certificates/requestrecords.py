@@ -7,7 +7,7 @@ from mooring.api.mooring.certificaterevocation import issued_before, revokes_kno
 from mooring.api.objectmeta import reset_fields
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
-from mooring.pki.x509.checkedpeer import recorded
+from mooring.pki.x509.clientcertificate import recorded
 
 # Source address of a CertificateSigningRequest: the address of the client that created it, as the server saw it.
 #

@@ -29,7 +29,7 @@ from mooring.errors import ForbiddenError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles, names
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import KUBELET_SERVING, SIGNERS, issued_request
 

@@ -26,7 +26,7 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles, names
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.secret import Secret
 from mooring.trust.httpexchange import (
     CERTIFICATE,

@@ -42,7 +42,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.revocations import entries_about
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.identity import NODE_PREFIX
-from mooring.pki.x509.checkedpeer import PathCertificate, RecordedPeer
+from mooring.pki.x509.clientcertificate import PathCertificate, RecordedPeer
 
 TRUSTED_CAS = "mooring.dev/trusted-cas"
 """Annotation of a Node in which an agent lists the pins of the CAs under which it verifies the server, separated by commas."""

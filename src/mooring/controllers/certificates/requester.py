@@ -24,7 +24,7 @@ from mooring.identity import (
     SERVICE_ACCOUNT_PREFIX,
     bootstrap_token_id,
 )
-from mooring.pki.x509.checkedpeer import CheckedPeer, recorded_peer
+from mooring.pki.x509.clientcertificate import CheckedPeer, recorded_peer
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.signers import NODE_SIGNERS, SUPERVISOR_SIGNERS, Extra, node_name_in
 from mooring.trust.bootstraptoken.restrictions import (

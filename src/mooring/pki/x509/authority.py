@@ -32,8 +32,8 @@ from mooring.pki.keys import (
 )
 from mooring.pki.x509 import bundles, names, profiles
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.encoding.distinguishedname import NO_NAME, DistinguishedName, signed_with
-from mooring.pki.x509.encoding.extensions import BasicConstraints
+from mooring.pki.x509.distinguishedname import NO_NAME, DistinguishedName, signed_with
+from mooring.pki.x509.extensions import BasicConstraints
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import CertificateRequest
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from mooring.pki.errors import CertificateUnreadableError, PemError
 from mooring.pki.pem import CERTIFICATE, Block, blocks, encode
 from mooring.pki.x509.certificate import MAX_ELEMENTS, Certificate
-from mooring.pki.x509.encoding.der import ElementBudget
+from mooring.pki.x509.der import ElementBudget
 
 MAX_CERTIFICATES = 1024  # each certificate of a bundle is kept in memory and tried as an issuer
 MAX_BUNDLE_ELEMENTS = 100 * MAX_CERTIFICATES

@@ -19,17 +19,11 @@ from cryptography.x509.oid import ObjectIdentifier
 
 from mooring.pki.errors import CertificateTooLargeError, CertificateUnreadableError
 from mooring.pki.keys import UNREADABLE
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import DerError, ElementBudget, TooManyElementsError
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
-from mooring.pki.x509.encoding.extensions import Extensions
-from mooring.pki.x509.encoding.signatures import (
-    Algorithm,
-    is_signed,
-    load_public_key,
-    signature_algorithm,
-    signature_of,
-)
+from mooring.pki.x509 import der
+from mooring.pki.x509.der import DerError, ElementBudget, TooManyElementsError
+from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.extensions import Extensions
+from mooring.pki.x509.signatures import Algorithm, is_signed, load_public_key, signature_algorithm, signature_of
 
 MAX_ELEMENTS = 4000
 """Elements that are read of one certificate or request, or of all certificates that a peer presents. A usual certificate has 60,

@@ -24,15 +24,14 @@ from cryptography.x509.oid import CRLEntryExtensionOID, ExtensionOID
 from mooring.clock import rfc3339
 from mooring.pki import pem
 from mooring.pki.errors import CrlError, IssueError
-from mooring.pki.x509 import names, profiles
+from mooring.pki.x509 import der, names, profiles
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.certificate import NO_EXTENSIONS, Certificate
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import DerError
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
-from mooring.pki.x509.encoding.extensions import Extensions, extension
-from mooring.pki.x509.encoding.signatures import Algorithm, signature_algorithm, signature_of
+from mooring.pki.x509.der import DerError
+from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.extensions import Extensions, extension
 from mooring.pki.x509.publickeys import key_identities
+from mooring.pki.x509.signatures import Algorithm, signature_algorithm, signature_of
 
 MAX_CRL_BYTES = 8 << 20
 """Bytes of one text: 150 000 entries."""

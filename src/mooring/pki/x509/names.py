@@ -22,8 +22,8 @@ from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 from mooring.pki.x509.canonicalnames import IPAddress as IPAddress
 from mooring.pki.x509.canonicalnames import canonical_address
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
-from mooring.pki.x509.encoding.extensions import Extensions
+from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.extensions import Extensions
 
 UID_ATTRIBUTE = ObjectIdentifier("1.3.6.1.4.1.57683.2")
 """Attribute of a client certificate that contains the user's UID (docs/protocol/authentication.md#client-certificates)."""

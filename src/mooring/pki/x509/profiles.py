@@ -19,7 +19,7 @@ from mooring.identity import MASTERS
 from mooring.pki.errors import IssueError
 from mooring.pki.keys import PublicKey
 from mooring.pki.x509 import names
-from mooring.pki.x509.encoding.distinguishedname import NO_NAME, DistinguishedName
+from mooring.pki.x509.distinguishedname import NO_NAME, DistinguishedName
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
 from mooring.pki.x509.requests import CertificateRequest
 

@@ -42,7 +42,7 @@ def load_public_keys(data: bytes) -> tuple[PublicKey, ...]:
 # The names of a certificate's key.
 #
 # Rules kept here: one key has several encodings, such as a compressed point of a curve. Such a certificate verifies nothing
-# (`encoding/signatures.py`), and may be on a list of what is refused, beside another of the same key. `openssl x509 -pubkey`
+# (`signatures.py`), and may be on a list of what is refused, beside another of the same key. `openssl x509 -pubkey`
 # prints the bytes of the certificate, the library a form of its own. So a key is named by the hashes of both.
 
 

@@ -30,14 +30,13 @@ from mooring.pki.keys import (
     public_key_fingerprint,
     signature_hash,
 )
-from mooring.pki.x509 import names
+from mooring.pki.x509 import der, names
 from mooring.pki.x509.certificate import MAX_ELEMENTS, NO_EXTENSIONS
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import DerError, ElementBudget, TooManyElementsError
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
-from mooring.pki.x509.encoding.extensions import Extensions
-from mooring.pki.x509.encoding.signatures import is_signed, load_public_key, signature_algorithm, signature_of
+from mooring.pki.x509.der import DerError, ElementBudget, TooManyElementsError
+from mooring.pki.x509.distinguishedname import DistinguishedName
+from mooring.pki.x509.extensions import Extensions
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
+from mooring.pki.x509.signatures import is_signed, load_public_key, signature_algorithm, signature_of
 
 _EXTENSION_REQUEST = ObjectIdentifier("1.2.840.113549.1.9.14")
 

@@ -23,7 +23,7 @@ from mooring.identity import NODE_PREFIX, NODES
 from mooring.pki.errors import RequestError
 from mooring.pki.x509 import names
 from mooring.pki.x509.canonicalnames import canonical_address
-from mooring.pki.x509.encoding.distinguishedname import DistinguishedName
+from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.names import AlternativeNames, IPAddress
 from mooring.pki.x509.profiles import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, SERVER_AUTH
 from mooring.pki.x509.requests import CertificateRequest

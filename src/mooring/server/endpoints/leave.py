@@ -36,7 +36,7 @@ from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import AlreadyExistsError, BadRequestError, ConflictError, ForbiddenError, NotFoundError
 from mooring.identity import API_SERVER_USER, NODE_PREFIX
 from mooring.identity import NODES as NODES_GROUP
-from mooring.pki.x509.checkedpeer import CheckedPeer
+from mooring.pki.x509.clientcertificate import CheckedPeer
 from mooring.pki.x509.verify import VerifiedPeer
 from mooring.registry.store import Registry
 from mooring.server.endpoints.tokens import API_VERSION

@@ -21,7 +21,7 @@ from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.encoding.der import DerError
+from mooring.pki.x509.der import DerError
 from mooring.trust.bootstraptoken.token import may_hold_token
 from mooring.trust.discovery.errors import PinMismatchError, UnusableClusterInfoError
 

@@ -50,7 +50,7 @@ from mooring.pki.errors import IssueError, RequestError
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.bundles import certificates_pem
-from mooring.pki.x509.encoding.distinguishedname import NO_NAME
+from mooring.pki.x509.distinguishedname import NO_NAME
 from mooring.pki.x509.names import AlternativeNames, service_account_id
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import CertificateRequest, has_key_alone

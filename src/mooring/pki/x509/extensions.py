@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from cryptography.x509.oid import ExtensionOID, ObjectIdentifier
 
+from mooring.pki.x509 import der
 from mooring.pki.x509.canonicalnames import IPAddress
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import DerError, TooManyElementsError
+from mooring.pki.x509.der import DerError, TooManyElementsError
 
 _PORT = r"(?::[0-9]*)?"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")

@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from typing import ClassVar
 
 from mooring import base64url
-from mooring.agent.certificates.pairfiles import Pair
+from mooring.agent.pairfiles import Pair
 from mooring.agent.steps import REFUSALS, Backoff, describe_validity, run_beside, with_deadline
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj

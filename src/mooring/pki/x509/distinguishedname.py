@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.x509.oid import ObjectIdentifier
 
 from mooring.pki.keys import PrivateKey, signature_hash
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import DerError, Element
+from mooring.pki.x509 import der
+from mooring.pki.x509.der import DerError, Element
 
 _UTF8, _NUMERIC, _PRINTABLE, _T61, _IA5, _BMP = 0x0C, 0x12, 0x13, 0x14, 0x16, 0x1E
 _KINDS = {

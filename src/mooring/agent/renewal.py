@@ -28,9 +28,9 @@ from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from mooring.agent.certificates import certificaterequest
-from mooring.agent.certificates.certificaterequest import CertificateTemplate
-from mooring.agent.certificates.pairfiles import Pair, PairFiles
+from mooring.agent import certificaterequest
+from mooring.agent.certificaterequest import CertificateTemplate
+from mooring.agent.pairfiles import Pair, PairFiles
 from mooring.agent.registration import MembershipEndedError
 from mooring.agent.steps import creation_time, describe_skew, described, reason_of, with_deadline
 from mooring.client.cluster import ClusterClient

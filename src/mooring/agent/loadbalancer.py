@@ -23,9 +23,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from mooring.agent.loadbalancer import tunnel
-from mooring.agent.loadbalancer.tunnel import Connection, Dialogue, Probe, Side
+from mooring.agent import tunnel
 from mooring.agent.steps import with_deadline
+from mooring.agent.tunnel import Connection, Dialogue, Probe, Side
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.client.http.connection import Proxies, no_proxies
 from mooring.clock import Clock

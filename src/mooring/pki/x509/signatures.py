@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 from cryptography.x509.oid import ObjectIdentifier, SignatureAlgorithmOID
 
-from mooring.pki.x509.encoding import der
-from mooring.pki.x509.encoding.der import DerError
+from mooring.pki.x509 import der
+from mooring.pki.x509.der import DerError
 
 StrongHash = hashes.SHA256 | hashes.SHA384 | hashes.SHA512
 Kind = type[rsa.RSAPublicKey] | type[ec.EllipticCurvePublicKey] | type[ed25519.Ed25519PublicKey]

@@ -1,1 +1,0 @@
-"""Load balancer of an agent: one address on this machine for all servers of the cluster."""
