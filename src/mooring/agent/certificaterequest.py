@@ -211,6 +211,7 @@ async def send_request(client: ClusterClient, request: NodeRequest, key: Private
     try:
         return await client.create(PLURAL, request.obj()), False
     except AlreadyExistsError:
+        # The name follows from the key: after a crash the run finds its own request, and continues with it.
         existing = await client.get(PLURAL, request.name)
     except NotFoundError:
         raise PeerError("the server has no certificates.k8s.io/v1 API: it is older than Kubernetes 1.19") from None

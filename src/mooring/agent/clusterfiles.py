@@ -132,6 +132,8 @@ async def _leads_to_a_server(
 def client_cas(published: TrustedCluster, pair: Pair, now: datetime) -> bytes:
     """Return the CAs that sign client certificates, as PEM; empty when the one that signed `pair` is not published."""
     known = published.client_ca_pem
+    # An only CA that is not named as that of clients may sign servers alone: it counts once it has signed for this
+    # member.
     return known if known and (published.client_ca_named or signed_by(pair, known, now)) else b""
 
 

@@ -127,6 +127,8 @@ class Agent:
                 self._notifier.status(str(error))
             except MembershipEndedError as error:
                 self._notifier.status(f"{NO_MEMBER}: {error}")
+                # The server refuses a certificate of a retired CA as it refuses a revoked one. The CAs that the
+                # cluster publishes tell them apart.
                 if isinstance(error, CertificateRefusedError) and await self._is_ca_retired(joined):
                     log.warning(
                         "the CA of the certificate was replaced while this machine was off: it asks for another one"

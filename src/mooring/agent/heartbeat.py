@@ -91,6 +91,7 @@ class Heartbeat:
             except registration.NodeKeptError as error:
                 if not kept:
                     log.warning("no heartbeat while another program gives it: %s", error)
+                # Both are read again: the other program changes them meanwhile.
                 kept, self._node, self._lease = True, None, None
                 await clock.sleep(KEPT_SECONDS)
                 continue

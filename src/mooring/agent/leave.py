@@ -3,8 +3,6 @@
 Rules kept here:
 * The server is asked first. Nothing is removed while it has not answered, because the certificate is the proof.
 * 401 of a Mooring server means that the membership has ended before, unless the certificate has expired or its CA was retired.
-  Such a machine may still be a member, and the key in its files may be what brings it back. Of a server that does not say what it
-  is, 401 counts after a few seconds: one that restarts answers so for a moment.
 * Files that this program or a kubelet wrote for the membership are removed, and no other. Directories stay, and so does the CA of a
   control plane on the same machine, whose own files are beside it.
 """
@@ -116,6 +114,8 @@ async def end(found: Membership, clock: Clock) -> bool:
             await client.post_path(PATH, {})
 
         try:
+            # 401 of a server that does not say what it is counts after a few seconds: one that restarts answers so
+            # for a moment.
             await retry(clock, ask, REFUSED_SECONDS, transient=(UnauthorizedError,), client=client)
         except UnauthorizedError:
             await _check_ended(found, client.server, user, clock)
@@ -134,6 +134,7 @@ async def _check_ended(found: Membership, server: str, user: KubeconfigUser, clo
     cluster = next(one for one in found.clusters if one.server == server)
     await check_anonymously(cluster, clock, f"lets a machine end its own membership: {_by_an_administrator(found)}")
     pair = found.member.client.read_pair()
+    # Such a machine may still be a member, and the key in its files may be what brings it back.
     if pair is None or not pair.valid_at(clock.now()) or await _may_come_back(cluster, user, clock):
         raise ConfigError(
             f"{server} does not accept the certificate of node {found.node_name}, which has expired or whose CA was replaced, so "

@@ -134,6 +134,7 @@ class LoadBalancer:
             raise ConfigError(
                 f"{self.address} is this machine's own load balancer: give the address of a server, or another {self._port_flag}"
             )
+        # After the port is known: the saved list must not have this load balancer among the servers.
         self._restore()
         self._spawn(self._check())
 
@@ -311,13 +312,14 @@ class LoadBalancer:
         return ""
 
     async def _connect_protocol(self, endpoint: Endpoint, protocol: Side | Probe) -> None:
-        """Connect `protocol`. Raises OSError, also where the connection would come back here, and again without an end."""
+        """Connect `protocol`. Raises OSError, also where the connection would come back here."""
         loop = asyncio.get_running_loop()
         host, port = endpoint.host, endpoint.port
         proxy = self._proxies(url_of(str(endpoint)))
         if proxy is not None:
             await tunnel.connect(proxy, str(Endpoint(tls_name(host) if ":" in host else host, port)), protocol)
             return
+        # A name may lead to this load balancer: the connection would come back here, again and again.
         if port == self._port:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             if any(str(address[0]).removeprefix("::ffff:") in (LOOPBACK, *UNSPECIFIED) for *_, address in found):

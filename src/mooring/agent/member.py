@@ -1,7 +1,6 @@
 """Member of a cluster, in whichever way the machine joined: its client, its Node and its heartbeat.
 
 Rules kept here:
-* Clients read the certificate of the node from disk, so that they use a renewed one at once.
 * A member without its files has left: its agent ends, and does not join again with a token that it was given.
 * The Node is registered, and kept, with the same rules and the same errors for every way of joining.
 """
@@ -135,6 +134,7 @@ class Member:
         """Return a client with the certificate of the node."""
         first, *others = self.clusters
         pair = self.files.client
+        # Paths, and no contents: a renewed certificate is used at once.
         user = KubeconfigUser("default-auth", certificate_file=str(pair.current), key_file=str(pair.key))
         return ClusterClient(first, user, clock, others=others, headers=headers, failover_read_timeout=READ_SECONDS)
 

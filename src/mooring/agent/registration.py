@@ -20,12 +20,10 @@ from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 # Rules kept here:
 # * `none` writes neither Node nor Lease. `tainted` writes a Node that no scheduler places Pods on: not Ready, tainted
 #   `node.kubernetes.io/not-ready:NoSchedule`, with room for no Pod. `ready` writes a Ready Node with room for Pods.
-# * Without a choice the Node is `ready` where a Mooring server answers, which has no scheduler, and `tainted` elsewhere: nothing
-#   runs the Pods of a member that is not a kubelet.
+# * Without a choice the Node is `ready` where a Mooring server answers, and `tainted` elsewhere.
 # * A Node that this machine registered and that was deleted is not made again: its deletion ends the membership, unless the
 #   operator has chosen that it registers again. The uid of the Node tells it from a later one of that name.
-# * A Node whose status another program keeps fresh is not written. The message of the Ready condition tells the last writer. The
-#   heartbeat of the conditions and the Lease tell the freshness.
+# * A Node whose status another program keeps fresh is not written.
 
 NONE, TAINTED, READY = REGISTRATIONS
 AGENT = "mooring agent"
@@ -69,12 +67,16 @@ async def choose(client: ClusterClient, wanted: str) -> str:
     """Return `wanted`, or the default for this server when it is empty. Raises ApiError, PeerError."""
     if wanted:
         return wanted
+    # Mooring has no scheduler. Elsewhere Pods would be placed on a machine without a kubelet, and nothing would run
+    # them.
     return READY if is_mooring(await read_version(client)) else TAINTED
 
 
 def check_keeper(node: Obj, lease: Obj | None, now: datetime) -> None:
     """Raise NodeKeptError when another program than this agent keeps `node` fresh. `lease` is None when it does not count."""
     ready = ready_condition(node)
+    # The message of the Ready condition names the last writer. The heartbeat of the conditions and the Lease show
+    # whether it still writes.
     if str(ready.get("message", "")).startswith(AGENT) or not (is_fresh(node, now) or _is_renewed(lease or {}, now)):
         return
     name, version = node["metadata"]["name"], ((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion")

@@ -9,8 +9,7 @@ Rules kept here:
 * A new certificate that is due within DUE_AT_ONCE all the same is replaced after a pause, which grows as after failed attempts.
 * A rollover of the CA asks for an earlier renewal, at a random moment within EARLY_SECONDS.
 * A failed attempt is repeated after 2 s, doubled up to 16 s, then every 32 s.
-* The clock and the files are read every minute: a machine that slept finds its renewal due, and a certificate that another program
-  has placed, such as `mooring join`, is used.
+* The clock and the files are read every minute.
 * A certificate is placed only after it was found to be the one requested, and after its `check`.
 """
 
@@ -213,6 +212,8 @@ class Renewal(ABC):
             remaining = self._seconds_left(seen)
             if remaining <= 0:
                 return
+            # Not for the whole time: a machine that slept finds its renewal due, and a certificate that another
+            # program has placed, such as `mooring join`, is used.
             await self._sleep(min(remaining, LOOK_SECONDS))
 
     def _seconds_left(self, version: Version | None) -> float:

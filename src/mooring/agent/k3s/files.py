@@ -394,6 +394,7 @@ class GivenToken:
         changed, problems = [], []
         own = () if self.file is None else (self.file,)
         for path in dict.fromkeys((*own, *self.environment_files, *self.default_files)):
+            # No flag names it. Of a file that was named the absence is a problem, because the token may be elsewhere.
             if path in self.default_files and not path.exists():
                 continue
             try:
@@ -409,6 +410,7 @@ class GivenToken:
             except ConfigError as error:
                 problems.append(f"the token is still on disk: {error}")
                 continue
+            # Looked for again in what was written: a line of another form still has the token.
             left = lines_with_token(after, forms)
             if left is not None:
                 place = f"{path}, {_numbered(left)}," if left else f"{path}, on several lines,"
@@ -434,6 +436,7 @@ def _numbered(lines: Sequence[int]) -> str:
 
 def _replace(path: Path, content: bytes) -> None:
     """Replace a file, not a link to it, and keep its mode. Raises ConfigError."""
+    # The file and not the link to it: a rename would replace the link, and leave the token where it leads.
     target = path.resolve()
     try:
         mode = stat.S_IMODE(target.stat().st_mode)

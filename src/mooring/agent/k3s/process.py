@@ -307,6 +307,7 @@ class _Membership:
                 raise
             except MooringError as error:
                 problem.note(reason_of(error), described(error))
+            # Spread, so that machines that started together do not ask at the same moment.
             await self._clock.sleep(FOLLOW_SECONDS * (0.9 + 0.2 * self._draw()))
 
     async def _follow_addresses(self) -> None:
