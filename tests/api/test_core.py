@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api import authentication
+from mooring.api import reviews
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.names import qualified_name_errors
 from tests.support.changes import LATER, NOW, created, texts, updated
@@ -128,7 +128,7 @@ def test_the_token_subresource_has_the_kind_of_another_group() -> None:
         "authentication.k8s.io",
         "v1",
     )
-    assert token.schema is authentication.TOKEN_REQUEST
+    assert token.schema is reviews.TOKEN_REQUEST
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_the_token_subresource_has_the_kind_of_another_group() -> None:
     ],
 )
 def test_token_requests(given: Obj, seconds: int, errors: list[str]) -> None:
-    authentication.default(given)
+    reviews.default(given)
     assert given["spec"]["expirationSeconds"] == seconds
-    assert texts(authentication.validate(given)) == errors
+    assert texts(reviews.validate(given)) == errors
 
 
 @pytest.mark.parametrize(

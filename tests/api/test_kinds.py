@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mooring.api.authentication import TOKEN_REQUEST
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS, READ_ONLY, RESOURCES, by_resource
 from mooring.api.paths import GROUP
 from mooring.api.readonly import READ_VERBS
+from mooring.api.reviews import TOKEN_REQUEST
 from mooring.apimachinery.codec.gotypes import EMBEDDED
 from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar, Type

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from mooring.api.authentication import SELF_SUBJECT_REVIEWS as SELF_SUBJECT_REVIEWS
-from mooring.api.authentication import TOKEN_REVIEWS as TOKEN_REVIEWS
-from mooring.api.authentication import user_info
-from mooring.api.authorization import (
+from mooring.api.kind import Change, Kind
+from mooring.api.kinds import by_resource
+from mooring.api.reviews import (
     LOCAL_SUBJECT_ACCESS_REVIEW,
     SELF_SUBJECT_ACCESS_REVIEW,
     SELF_SUBJECT_RULES_REVIEW,
     SUBJECT_ACCESS_REVIEW,
+    user_info,
 )
-from mooring.api.kind import Change, Kind
-from mooring.api.kinds import by_resource
+from mooring.api.reviews import SELF_SUBJECT_REVIEWS as SELF_SUBJECT_REVIEWS
+from mooring.api.reviews import TOKEN_REVIEWS as TOKEN_REVIEWS
 from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.errors import BadRequestError
 from mooring.identity import UserInfo

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.apply.applyconfiguration import decode_apply, drop_empty_zeros
-from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.apimachinery.codec.json import MAX_BODY
 from mooring.errors import ApiError, BadRequestError, RequestEntityTooLargeError
 
 PODS, MAPS = BY_PLURAL["pods"].resource, BY_PLURAL["configmaps"].resource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.apimachinery.codec.limits import MAX_PATH, MAX_REPORTED, MAX_VALUES, FieldPath, count_values, path_text
+from mooring.apimachinery.codec.json import MAX_PATH, MAX_REPORTED, MAX_VALUES, FieldPath, count_values, path_text
 from mooring.apimachinery.codec.requestbody import decode_body
 from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.negotiation import JSON, YAML

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.apimachinery.codec.limits import MAX_BODY, work_size
+from mooring.apimachinery.codec.json import MAX_BODY, work_size
 from mooring.apimachinery.patch import MAX_COPIED
 from mooring.apimachinery.patch import work_size as patch_work_size
 

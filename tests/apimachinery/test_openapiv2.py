@@ -14,8 +14,7 @@ import pytest
 from mooring.api.kinds import KINDS
 from mooring.apimachinery.codec.protobuf import decode_message
 from mooring.apimachinery.metav1 import META
-from mooring.apimachinery.openapi.v2 import DEFINITIONS, openapi_v2_document
-from mooring.apimachinery.openapi.v2protobuf import ACCEPTED, CONTENT_TYPE, encode_document
+from mooring.apimachinery.openapi.v2 import ACCEPTED, CONTENT_TYPE, DEFINITIONS, encode_document, openapi_v2_document
 from mooring.apimachinery.schema import Field, ListOf, Message, Obj, Scalar, Type
 from tests.support.shapes import RESOURCES
 

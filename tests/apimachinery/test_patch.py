@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.json import deep_copy
-from mooring.apimachinery.codec.limits import MAX_DEPTH
+from mooring.apimachinery.codec.json import MAX_DEPTH, deep_copy
 from mooring.apimachinery.patch import MAX_MOVED, MAX_OPERATIONS, json_patch, merge_patch
 from mooring.errors import ApiError, BadRequestError, InvalidError, PatchRejectedError, RequestEntityTooLargeError
 

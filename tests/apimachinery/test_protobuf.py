@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.limits import MAX_VALUES
+from mooring.apimachinery.codec.json import MAX_VALUES
 from mooring.apimachinery.codec.protobuf import (
     MAGIC,
     decode_envelope,

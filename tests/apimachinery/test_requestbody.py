@@ -13,8 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.json import decode_json, duplicate_keys, encode_json, indent_json
-from mooring.apimachinery.codec.limits import MAX_BODY, MAX_DEPTH, MAX_VALUES
+from mooring.apimachinery.codec.json import (
+    MAX_BODY,
+    MAX_DEPTH,
+    MAX_VALUES,
+    decode_json,
+    duplicate_keys,
+    encode_json,
+    indent_json,
+)
 from mooring.apimachinery.codec.protobuf import encode_envelope, encode_object
 from mooring.apimachinery.codec.requestbody import (
     DecodedBody,

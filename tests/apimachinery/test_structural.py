@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.api.customresource import structural_schema
 from mooring.apimachinery.metav1 import OBJECT_META
-from mooring.apimachinery.openapi.structural import structural_schema
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
 
 ITEM = Message("x.Item", (Field("name", 1, Scalar.STRING, "A name.", required=True),), "An item.", atomic=True)

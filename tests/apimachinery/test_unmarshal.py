@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.limits import MAX_DEPTH, depth_exceeds
+from mooring.apimachinery.codec.json import MAX_DEPTH, depth_exceeds
 from mooring.apimachinery.codec.unmarshal import unmarshal, zero
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar
 from mooring.errors import BadRequestError

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.apimachinery.codec import yaml as yamltext
-from mooring.apimachinery.codec.limits import MAX_VALUES
+from mooring.apimachinery.codec.json import MAX_VALUES
 from mooring.apimachinery.codec.yaml import MAX_TAG_DIRECTIVES, YamlError, decode_yaml, encode_yaml, read_yaml
 from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.apimachinery.codec.json import MAX_BODY
 from mooring.authn.serviceaccountsettings import DEFAULT_ISSUER
 from mooring.server.transport.http import Request
 from tests.support.everyway import FILE_TOKEN, PASSWORD, EveryWay, every_way

@@ -16,9 +16,9 @@ from mooring.authn.requestheadersettings import HeaderNames
 from mooring.authn.verdict import Accepted, NotMine, Rejected
 from mooring.authn.x509 import READ_PLURALS, ClientCertificateAuthenticator, ClientCrls, with_crls
 from mooring.identity import NODES
+from mooring.pki.x509.bundles import key_identities
 from mooring.pki.x509.clientcertificate import recorded, recorded_peer
 from mooring.pki.x509.crl import Crl
-from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.verify import ClientTrust
 from tests.support.manualclock import EPOCH
 from tests.support.testca import Pair, ThrowawayCA

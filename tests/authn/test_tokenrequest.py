@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.authentication import default, validate
+from mooring.api.reviews import default, validate
 from mooring.api.view import FixedView, View
 from mooring.apimachinery.schema import Obj
 from mooring.authn.credentials import Credentials

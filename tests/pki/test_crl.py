@@ -20,9 +20,9 @@ from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, generate_key, signature_hash
 from mooring.pki.x509 import bundles, names
 from mooring.pki.x509 import crl as module
+from mooring.pki.x509.bundles import key_identities
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.crl import Crl, described, newest_crls, revoked_anchors, verified_crls
-from mooring.pki.x509.publickeys import key_identities
 from tests.support.manualclock import EPOCH
 from tests.support.slowkeys import rsa_key
 from tests.support.testca import Pair, ThrowawayCA

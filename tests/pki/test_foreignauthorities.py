@@ -22,13 +22,12 @@ from mooring.pki.errors import CertificateUnreadableError, CrlError, PeerCertifi
 from mooring.pki.keys import generate_key, private_key_pem
 from mooring.pki.x509 import der, names, profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
-from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.bundles import certificates, key_identities
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import cross_sign, find_cross_signed, successor
 from mooring.pki.x509.crl import revocation_list, revoked_certificate, verified_crls
 from mooring.pki.x509.der import encoded
 from mooring.pki.x509.distinguishedname import DistinguishedName, signed_with
-from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.signatures import is_signed, signature_algorithm
 from mooring.pki.x509.verify import MAX_SIGNATURE_CHECKS, ClientTrust

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mooring.pki import keys, pem
 from mooring.pki.errors import KeyRefusedError, PemError
-from mooring.pki.x509.publickeys import load_public_keys
+from mooring.pki.x509.bundles import load_public_keys
 from tests.support.slowkeys import dsa_key, rsa_key
 from tests.support.testca import ThrowawayCA
 

@@ -29,9 +29,9 @@ from mooring.pki import keys, pem
 from mooring.pki.errors import PeerCertificateError
 from mooring.pki.x509 import bundles, names, verify
 from mooring.pki.x509.authority import self_signed_ca
+from mooring.pki.x509.bundles import key_identities
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.profiles import client
-from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.verify import ClientTrust, valid_at
 from tests.support.slowkeys import rsa_key
 from tests.support.testca import Pair, ThrowawayCA, with_broken_key

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from mooring.reconcile import healthserver
-from mooring.reconcile.healthserver import HealthServer
+from mooring.plane import controllersprocess
+from mooring.plane.controllersprocess import HealthServer
 
 FAILURES = {"one": "", "two": ""}
 
@@ -82,7 +82,7 @@ def test_a_process_that_has_to_be_started_again_is_not_alive() -> None:
 
 
 def test_a_long_request_and_an_unfinished_one_get_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(healthserver, "SECONDS", 0.05)
+    monkeypatch.setattr(controllersprocess, "SECONDS", 0.05)
 
     async def scenario(port: int) -> None:
         assert await ask(port, b"GET /healthz HTTP/1.1\r\n" + b"X: y\r\n" * 4000) == b""
@@ -92,7 +92,7 @@ def test_a_long_request_and_an_unfinished_one_get_no_answer(monkeypatch: pytest.
 
 
 def test_connections_above_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(healthserver, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(controllersprocess, "MAX_CONNECTIONS", 1)
 
     async def scenario(port: int) -> None:
         _, held = await asyncio.open_connection("127.0.0.1", port)

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kind import Kind
-from mooring.apimachinery.codec.json import deep_copy
-from mooring.apimachinery.codec.limits import MAX_VALUES
+from mooring.apimachinery.codec.json import MAX_VALUES, deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.errors import (
     STALE,

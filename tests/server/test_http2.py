@@ -19,7 +19,7 @@ from hpack import Decoder, HeaderTuple, NeverIndexedHeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.apimachinery.codec.json import MAX_BODY
 from mooring.errors import RequestEntityTooLargeError
 from mooring.server.transport import http2, listener, responsewriter, tlsconnection
 from mooring.server.transport.http import KEPT_SHARE, Handler, Pieces, Request, Response

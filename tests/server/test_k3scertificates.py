@@ -26,8 +26,8 @@ from mooring.identity import MASTERS, NODES, UserInfo
 from mooring.pki import pem
 from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.pki.x509 import bundles, names, profiles
+from mooring.pki.x509.bundles import key_identities
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.secret import Secret

@@ -18,7 +18,7 @@ from typing import Any, cast
 import pytest
 from h2.errors import ErrorCodes
 
-from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.apimachinery.codec.json import MAX_BODY
 from mooring.server.transport import tlsconnection
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.tlsconnection import TlsProtocol

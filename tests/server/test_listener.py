@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import pytest
 
-from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.apimachinery.codec.json import MAX_BODY
 from mooring.pki import pem
 from mooring.server.transport import http, http1, listener, tlsconnection
 from mooring.server.transport.http import Request, Response

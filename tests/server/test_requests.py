@@ -17,7 +17,7 @@ import yaml
 
 from mooring import build
 from mooring.api.kinds import BY_PLURAL
-from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.apimachinery.codec.json import MAX_BODY
 from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message
 from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from tests.support.manualclock import settle

@@ -23,9 +23,9 @@ from urllib.parse import urlencode
 
 import yaml
 
-from mooring.api.authentication import TOKEN_REQUEST
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS
+from mooring.api.reviews import TOKEN_REQUEST
 from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message, encode_object
 from mooring.apimachinery.metav1 import (
     DELETE_OPTIONS,

@@ -6,7 +6,7 @@ that none is missing, and that no two kinds share a plural of a group version or
 
 from __future__ import annotations
 
-from mooring.api import apiextensions, authentication, authorization, coordination, discovery, rbac, readonly, storage
+from mooring.api import apiextensions, coordination, discovery, rbac, readonly, reviews, storage
 from mooring.api import events as eventsgroup
 from mooring.api.certificates import certificatesigningrequest, clustertrustbundle, podcertificaterequest
 from mooring.api.core import (
@@ -46,9 +46,9 @@ _ROWS: tuple[Kind, ...] = (
     secret.KIND,
     serviceaccount.KIND,
     service.KIND,
-    *authentication.SELF_SUBJECT_REVIEWS,
-    *authentication.TOKEN_REVIEWS,
-    *authorization.KINDS,
+    *reviews.SELF_SUBJECT_REVIEWS,
+    *reviews.TOKEN_REVIEWS,
+    *reviews.KINDS,
     certificatesigningrequest.KIND,
     clustertrustbundle.KIND_V1,
     clustertrustbundle.KIND,

@@ -8,8 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from mooring.apimachinery.codec.goerrors import unmarshal_error
-from mooring.apimachinery.codec.json import deep_copy
-from mooring.apimachinery.codec.limits import MAX_DEPTH, depth_exceeds
+from mooring.apimachinery.codec.json import MAX_DEPTH, deep_copy, depth_exceeds
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Type
 from mooring.errors import BadRequestError, PatchRejectedError, RequestEntityTooLargeError
 

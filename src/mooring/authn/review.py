@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from mooring.api.authentication import user_info
+from mooring.api.reviews import user_info
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn.chain import Found, Outcome, Pending, RejectedBy, judge

@@ -333,7 +333,7 @@ def _stored_token(secret: Obj) -> bytes:
 # TokenRequest: issues a bound token for a service account.
 #
 # Rules kept here (docs/protocol/service-account-tokens.md#tokenrequest; KEP-1205):
-# 1. `mooring.api.authentication` has defaulted and validated the request. `spec.audiences` defaults to the server's.
+# 1. `mooring.api.reviews` has defaulted and validated the request. `spec.audiences` defaults to the server's.
 # 2. Name and namespace in the request's metadata, when given, must be those of the service account (422). Another uid than the
 #    account's is 409; no account is 404.
 # 3. A bound object is a Pod, Secret or Node of `v1` that exists (404) and has the given uid (409). A Pod belongs to the service

@@ -1,7 +1,7 @@
 """Answers of SubjectAccessReview, LocalSubjectAccessReview, SelfSubjectAccessReview and SelfSubjectRulesReview.
 
 Rules kept here (docs/protocol/authorization.md#access-reviews):
-1. The kind (`mooring.api.authorization`) has validated the review before.
+1. The kind (`mooring.api.reviews`) has validated the review before.
 2. The user is authorized exactly as written: no group is added, so the answer equals that to a request with those groups.
 3. Status: `allowed`, `denied` only for an explicit denial, `reason`, `evaluationError`. `allowed` is always present.
 4. A selector of a review may be as long as a body: attributes are read, and ignored selectors found, in a thread (docs/adr/0026).

@@ -30,7 +30,7 @@ from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, StorageError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import public_key_fingerprint
-from mooring.pki.x509.publickeys import load_public_keys
+from mooring.pki.x509.bundles import load_public_keys
 from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.storemark.markfile import read_mark
 from mooring.registry.cache.events import Stored

@@ -11,7 +11,7 @@ from mooring.plane.encryption import EncryptionMetrics
 from mooring.plane.parts.controllers import Controllers, Upkeep
 from mooring.plane.parts.foundation import Foundation
 from mooring.plane.parts.http import Http
-from mooring.plane.parts.monitoring import watch_expiry, watch_snapshots
+from mooring.plane.parts.status import watch_expiry, watch_snapshots
 from mooring.plane.parts.trust import Authentication, ServedTrust
 from mooring.reconcile.leaderelection import LeaderElector
 

@@ -1,11 +1,10 @@
-"""A process that runs controllers against any Kubernetes API server, from its settings to the signal that stops it.
+"""Health and metrics of a process without an API server, over plain HTTP.
 
 Rules kept here:
-* The Lease decides which of several processes works. SIGTERM and SIGINT stop the controllers, release the Lease, and end the
-  process; a second signal ends it at once.
-* Names and files are checked before the first request, and a wrong one is an error at the start. A server that cannot be reached is
-  waited for.
-* A process whose clock is wrong does not lead.
+* GET of `/healthz`, `/livez` and `/readyz` answers 200 or 500 with one line for each check, and `/metrics` the metrics. Nothing
+  else is served, and nothing secret.
+* `/livez` has the checks that a restart of the process can mend. An API server that is away is none: the process waits for it.
+* One request a connection. A request has 5 s and 8 KiB; the 33rd connection at a time is closed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import logging
 import os
 import shlex
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,17 +32,94 @@ from mooring.clock import Clock, SystemClock
 from mooring.controllers import standalonetable
 from mooring.controllers.table import build
 from mooring.errors import ConfigError, ForbiddenError, MooringError
-from mooring.listensockets import ListenError
+from mooring.listensockets import ListenError, bound_port, listen
 from mooring.plane.datadirectory import Reloading
 from mooring.plane.lifecycle import is_gone, process_identity
 from mooring.plane.signingkeys import FollowedPolicy, SignerAuthorities
-from mooring.reconcile.healthserver import Checks, HealthServer
 from mooring.reconcile.leaderelection import Election, LeaderElector
 from mooring.reconcile.remote import RemoteApi
 from mooring.reconcile.standalonecontrollers import MANIFESTS, StandaloneControllers
 from mooring.settings.controllers import StandaloneSettings
 from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.trust.kubeconfig import Selected
+
+MAX_HEAD = 8 << 10
+"""Bytes of a request: probes and scrapers send a tenth of this."""
+SECONDS = 5.0
+"""Time of one request."""
+MAX_CONNECTIONS = 32
+"""Connections at a time; a kubelet and a few scrapers use one each."""
+LIVE_PATH = "/livez"
+HEALTH_PATHS = ("/healthz", LIVE_PATH, "/readyz")
+
+Checks = Mapping[str, Callable[[], str]]
+"""Checks by name. Each returns the reason of its failure, or ""."""
+
+
+class HealthServer:
+    """Serves checks and metrics at one address."""
+
+    def __init__(self, live: Checks, ready: Checks, metrics: Callable[[], bytes]) -> None:
+        """`live` are the checks of every path, `ready` those of the others than /livez. `metrics` returns Prometheus text."""
+        self._live = live
+        self._every = {**live, **ready}
+        self._metrics = metrics
+        self._connections = 0
+        self._servers: list[asyncio.Server] = []
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen at an IP address, and return the port. Raises ListenError."""
+        sockets = listen(address, port)
+        bound = bound_port(sockets)
+        for listening in sockets:
+            self._servers.append(await asyncio.start_server(self._serve, sock=listening, limit=MAX_HEAD))
+        return bound
+
+    async def stop(self) -> None:
+        """Close the listening sockets; responses that are being sent may end."""
+        while self._servers:
+            self._servers.pop().close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        try:
+            if self._connections <= MAX_CONNECTIONS:
+                async with asyncio.timeout(SECONDS):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(self._response(head))
+                    await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # the client is gone, too slow, or sends no request
+        finally:
+            self._connections -= 1
+            writer.close()
+
+    def _response(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+        status, body, media_type = "404 Not Found", b"not found\n", "text/plain"
+        if method not in (b"GET", b"HEAD"):
+            status, body = "405 Method Not Allowed", b"only GET\n"
+        elif path in HEALTH_PATHS:
+            checks = self._live if path == LIVE_PATH else self._every
+            failures = {name: failure for name, check in checks.items() if (failure := check())}
+            lines = [f"[-]{name} failed: {failures[name]}" if name in failures else f"[+]{name} ok" for name in checks]
+            status = "500 Internal Server Error" if failures else "200 OK"
+            body = "\n".join((*lines, "")).encode()
+        elif path == "/metrics":
+            status, body, media_type = "200 OK", self._metrics(), "text/plain; version=0.0.4; charset=utf-8"
+        header = f"HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        return header.encode() + (b"" if method == b"HEAD" else body)
+
+
+# A process that runs controllers against any Kubernetes API server, from its settings to the signal that stops it.
+#
+# Rules kept here:
+# * The Lease decides which of several processes works. SIGTERM and SIGINT stop the controllers, release the Lease, and end the
+#   process; a second signal ends it at once.
+# * Names and files are checked before the first request, and a wrong one is an error at the start. A server that cannot be
+#   reached is waited for.
+# * A process whose clock is wrong does not lead.
 
 log = logging.getLogger("mooring")
 

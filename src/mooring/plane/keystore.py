@@ -42,11 +42,10 @@ from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import PrivateKey, PublicKey, generate_key, load_private_key, private_key_pem, public_key_pem
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca, serial_number
-from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.bundles import certificates, certificates_pem, load_public_keys
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa, bridge, find_cross_signed, is_bridge
 from mooring.pki.x509.names import AlternativeNames, alternative_names
-from mooring.pki.x509.publickeys import load_public_keys
 from mooring.plane import addresses
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.datadirectory import (

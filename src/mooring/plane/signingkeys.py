@@ -14,10 +14,9 @@ from mooring.observed import Observed
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import load_private_key
 from mooring.pki.x509.authority import Authority
-from mooring.pki.x509.bundles import certificates_among
+from mooring.pki.x509.bundles import certificates_among, key_identities
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
-from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.signers import CLIENT_SIGNERS, COUNTERPARTS, SIGNERS
 from mooring.plane.datadirectory import Reloading, warn_if_exposed
 from mooring.plane.tokenkey import open_key

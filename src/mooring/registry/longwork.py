@@ -14,7 +14,7 @@ Rules kept here:
 * While a computation runs, Python collects no cyclic garbage. Decoding 100 000 values would cause several collections of all
   containers of the process, 20 to 100 ms each with the interpreter locked, and decoded objects have no cycles.
 * A computation whose request was cancelled is dropped before it begins. A running one comes to its end: its work is bounded by
-  `mooring.apimachinery.codec.limits`.
+  `mooring.apimachinery.codec.json`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.apimachinery.codec.json import MAX_BODY
 from mooring.apimachinery.names import uuid4
 from mooring.apimachinery.options import parse_timeout
 from mooring.apimachinery.requestinfo import RequestInfo, parse_request

@@ -19,7 +19,7 @@ from mooring.errors import ConfigError
 from mooring.identity import NODE_PREFIX, RECOVERING_NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, public_key_fingerprint, public_key_pem
-from mooring.pki.x509.publickeys import load_public_keys
+from mooring.pki.x509.bundles import load_public_keys
 
 # Hash chain of lineage records: canonical encoding, hashes, signatures, checkpoints.
 #

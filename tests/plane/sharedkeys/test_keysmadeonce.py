@@ -21,7 +21,7 @@ from mooring.apimachinery.codec.protobuf import encode_envelope, encode_message
 from mooring.client.files import write_atomic
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import load_private_key
-from mooring.pki.x509.publickeys import load_public_keys
+from mooring.pki.x509.bundles import load_public_keys
 from mooring.plane import keystore
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.encryption import EncryptionAtRest

@@ -9,8 +9,7 @@ import pytest
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, private_key_pem, public_key_der
 from mooring.pki.x509.authority import self_signed_ca
-from mooring.pki.x509.bundles import certificates, certificates_pem
-from mooring.pki.x509.publickeys import load_public_keys
+from mooring.pki.x509.bundles import certificates, certificates_pem, load_public_keys
 from mooring.secret import Secret
 from mooring.trust.sharedkeys.k3sbootstrapdata import FILES, NAMES, BootstrapFile, bootstrap_files, keys_of
 from mooring.trust.sharedkeys.keyset import SharedKeySet

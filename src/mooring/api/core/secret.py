@@ -29,7 +29,7 @@ from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, required, too_long
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import public_key_der
-from mooring.pki.x509.publickeys import load_public_keys
+from mooring.pki.x509.bundles import load_public_keys
 from mooring.trust.bootstraptoken.tokensecret import SECRET_TYPE as BOOTSTRAP_TOKEN
 
 OPAQUE = "Opaque"

@@ -6,9 +6,9 @@ tokens come from the `token` subresource (kind TokenRequest of authentication.k8
 
 from __future__ import annotations
 
-from mooring.api.authentication import TOKEN_REQUEST
 from mooring.api.kind import Change, Kind
 from mooring.api.objectmeta import NAME
+from mooring.api.reviews import TOKEN_REQUEST
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Resource, Subresource
 from mooring.apimachinery.schema import Obj, message

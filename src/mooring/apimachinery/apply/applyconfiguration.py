@@ -14,8 +14,7 @@ from typing import Any
 
 from mooring.apimachinery.apply.structuredmerge import typed_patch_error
 from mooring.apimachinery.codec.goerrors import unmarshal_error
-from mooring.apimachinery.codec.json import decode_json, deep_copy, duplicate_keys
-from mooring.apimachinery.codec.limits import MAX_BODY, body_too_large
+from mooring.apimachinery.codec.json import MAX_BODY, body_too_large, decode_json, deep_copy, duplicate_keys
 from mooring.apimachinery.codec.requestbody import DecodedBody
 from mooring.apimachinery.codec.unmarshal import TIMES, unmarshal, zero
 from mooring.apimachinery.codec.yaml import decode_yaml

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import Any
 
-from mooring.apimachinery.codec.limits import MAX_DEPTH, MAX_PATH
+from mooring.apimachinery.codec.json import MAX_DEPTH, MAX_PATH
 
 FieldSet = dict[str, Any]
 """One node of a set, or a whole set: path element → node. Treat as immutable."""

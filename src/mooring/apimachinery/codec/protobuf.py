@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.apimachinery.codec.limits import MAX_VALUES, count_values, depth_exceeds, too_many_values
+from mooring.apimachinery.codec.json import MAX_VALUES, count_values, depth_exceeds, too_many_values
 from mooring.apimachinery.codec.unmarshal import keeps_zero, zero
 from mooring.apimachinery.quantity import canonical
 from mooring.apimachinery.schema import ListOf, MapOf, Message, Obj, Scalar, Type

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooring.apimachinery.codec.goerrors import JSON_TYPES, unmarshal_error
-from mooring.apimachinery.codec.json import decode_json, duplicate_keys
-from mooring.apimachinery.codec.limits import MAX_BODY, MAX_REPORTED, body_too_large
+from mooring.apimachinery.codec.json import MAX_BODY, MAX_REPORTED, body_too_large, decode_json, duplicate_keys
 from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message
 from mooring.apimachinery.codec.unmarshal import unmarshal
 from mooring.apimachinery.codec.yaml import decode_yaml

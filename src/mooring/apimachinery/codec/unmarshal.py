@@ -35,7 +35,7 @@ from mooring.apimachinery.codec.goerrors import (
     time_error,
 )
 from mooring.apimachinery.codec.gotypes import EMBEDDED, NAMED_TYPES
-from mooring.apimachinery.codec.limits import MAX_DEPTH, MAX_REPORTED, FieldPath, depth_exceeds, path_text
+from mooring.apimachinery.codec.json import MAX_DEPTH, MAX_REPORTED, FieldPath, depth_exceeds, path_text
 from mooring.apimachinery.quantity import BAD_FORMAT, canonical
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar, Type
 from mooring.clock import ZERO_TIME, parse_rfc3339, rfc3339, rfc3339_micro

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from mooring.apimachinery.codec.limits import MAX_BODY, MAX_DEPTH, MAX_PATH, MAX_REPORTED, MAX_VALUES
+from mooring.apimachinery.codec.json import MAX_BODY, MAX_DEPTH, MAX_PATH, MAX_REPORTED, MAX_VALUES
 from mooring.apimachinery.schema import Obj
 from mooring.errors import BadRequestError, quoted
 

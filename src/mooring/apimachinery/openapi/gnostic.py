@@ -7,7 +7,7 @@ Rules kept here:
 * A key that begins with `x-` is a vendor extension, whose value is YAML text; JSON is valid YAML.
 * A key without a number raises KeyError, so that tests find it.
 
-The messages themselves are in `mooring.apimachinery.openapi.v2protobuf` and `mooring.apimachinery.openapi.v3protobuf`.
+The messages themselves are in `mooring.apimachinery.openapi.v2` and `mooring.apimachinery.openapi.v3protobuf`.
 """
 
 from __future__ import annotations

@@ -42,11 +42,10 @@ from mooring.clock import parse_rfc3339
 from mooring.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
-from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.bundles import certificates, key_identities
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clientcertificate import CheckedPeer, PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
-from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.signers import (
     K3S_KUBELET_CLIENT,
     K3S_KUBELET_SERVING,

@@ -54,9 +54,8 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
 from mooring.pki.x509 import names
-from mooring.pki.x509.bundles import certificates, certificates_among
+from mooring.pki.x509.bundles import certificates, certificates_among, key_identities
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.publickeys import key_identities
 from mooring.trust.kubeconfig import Selected
 
 _KEY = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)

@@ -58,11 +58,10 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import accepted_public_key, public_key_fingerprint
 from mooring.pki.x509 import names
-from mooring.pki.x509.bundles import certificates_among, certificates_pem
+from mooring.pki.x509.bundles import certificates_among, certificates_pem, key_identities
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clientcertificate import PathCertificate, RecordedPeer
 from mooring.pki.x509.profiles import BACKDATE
-from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.signers import K3S_KUBELET_SERVING, KUBELET_SERVING, machine_of
 from mooring.trust.discovery import clusterinfo
 

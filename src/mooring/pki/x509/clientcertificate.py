@@ -11,10 +11,9 @@ from typing import Any, Protocol
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.identity import NODE_PREFIX
 from mooring.observed import Observed
-from mooring.pki.x509.bundles import certificates_pem
+from mooring.pki.x509.bundles import certificates_pem, key_identities
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState, Certificates, ClusterCa
-from mooring.pki.x509.publickeys import key_identities
 
 # A client certificate as later checks need it: by which names an entry of the denylist or a NodeIdentity would concern it.
 #

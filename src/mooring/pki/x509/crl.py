@@ -26,11 +26,11 @@ from mooring.pki import pem
 from mooring.pki.errors import CrlError, IssueError
 from mooring.pki.x509 import der, names, profiles
 from mooring.pki.x509.authority import Authority
+from mooring.pki.x509.bundles import key_identities
 from mooring.pki.x509.certificate import NO_EXTENSIONS, Certificate
 from mooring.pki.x509.der import DerError
 from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.extensions import Extensions, extension
-from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.signatures import Algorithm, signature_algorithm, signature_of
 
 MAX_CRL_BYTES = 8 << 20

@@ -24,13 +24,13 @@ from mooring.pki.errors import (
 )
 from mooring.pki.keys import UNREADABLE, accepted_public_key
 from mooring.pki.x509 import names, profiles
+from mooring.pki.x509.bundles import key_identities
 from mooring.pki.x509.certificate import MAX_ELEMENTS, Certificate
 from mooring.pki.x509.clientcertificate import PathCertificate
 from mooring.pki.x509.der import DerError, ElementBudget
 from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.extensions import DIRECTORY_NAME, BasicConstraints
 from mooring.pki.x509.profiles import BACKDATE
-from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.signers import machine_of
 
 ANY_POLICY = bytes.fromhex("551d2000")

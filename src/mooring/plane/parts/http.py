@@ -21,8 +21,7 @@ from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.plane.parts.controllers import Controllers, Upkeep
 from mooring.plane.parts.foundation import Foundation
-from mooring.plane.parts.monitoring import health_checks
-from mooring.plane.parts.status import ServerStatus, kubeconfigs
+from mooring.plane.parts.status import ServerStatus, health_checks, kubeconfigs
 from mooring.plane.parts.trust import ServedTrust
 from mooring.plane.sharedkeys.joining import agent_config, server_keys
 from mooring.plane.sharedkeys.share import SharedKeys

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from mooring.api.kind import Change, Kind
-from mooring.apimachinery.codec.limits import MAX_VALUES, count_values
+from mooring.apimachinery.codec.json import MAX_VALUES, count_values
 from mooring.apimachinery.codec.zerofields import has_unknown_fields
 from mooring.apimachinery.options import IGNORE_STORE_READ_ERROR
 from mooring.apimachinery.schema import Obj

@@ -41,8 +41,7 @@ from mooring.apimachinery.auditpolicy import (
     AuditPolicy,
     Level,
 )
-from mooring.apimachinery.codec.json import decode_json
-from mooring.apimachinery.codec.limits import work_size
+from mooring.apimachinery.codec.json import decode_json, work_size
 from mooring.apimachinery.codec.protobuf import decode_envelope, decode_message
 from mooring.apimachinery.codec.requestbody import body_media
 from mooring.apimachinery.codec.yaml import decode_yaml

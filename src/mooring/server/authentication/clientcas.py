@@ -19,10 +19,9 @@ from mooring.authn.x509 import ClientCertificateSettings, ClientCrls
 from mooring.errors import ConfigError
 from mooring.observed import Observed
 from mooring.pki.errors import PkiError
-from mooring.pki.x509.bundles import certificates_among
+from mooring.pki.x509.bundles import certificates_among, key_identities
 from mooring.pki.x509.clientcertificate import IssuingCas
 from mooring.pki.x509.crl import MAX_CRL_BYTES, Crl, newest_crls, revoked_anchors, verified_crls
-from mooring.pki.x509.publickeys import key_identities
 
 log = logging.getLogger("mooring.authentication")
 

@@ -29,7 +29,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.jwt.keyset import KeySet
 from mooring.pki.jwt.token import TokenKeys, TokenSigner
 from mooring.pki.keys import PrivateKey, PublicKey, load_private_key
-from mooring.pki.x509.publickeys import load_public_keys
+from mooring.pki.x509.bundles import load_public_keys
 from mooring.pki.x509.verify import ClientTrust
 from mooring.settings.serving import AuthorizationSettings
 from mooring.trust.httpsurl import named_cas

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mooring.api.authentication import user_info
+from mooring.api.reviews import user_info
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.schema import Obj
 from mooring.authn.chain import judge

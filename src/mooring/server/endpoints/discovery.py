@@ -22,7 +22,7 @@ from mooring.apimachinery.negotiation import (
     aggregated_discovery_type,
     parse_accept,
 )
-from mooring.apimachinery.openapi import v2, v2protobuf, v3, v3protobuf
+from mooring.apimachinery.openapi import v2, v3, v3protobuf
 from mooring.apimachinery.schema import Obj
 from mooring.errors import NotAcceptableError, NotFoundError
 from mooring.pki.jwt.keyset import algorithm_of, discovery_document, is_discoverable, jwks_document
@@ -110,7 +110,7 @@ _FAR_FUTURE = b"Fri, 31 Dec 2060 00:00:00 GMT"
 
 async def openapi_v2(context: RequestContext, api: ServedApi) -> Response:
     """Answer with the one document of version 2. Raises NotAcceptableError (406)."""
-    media = _negotiate(context.request.header(b"accept"), v2protobuf.ACCEPTED)
+    media = _negotiate(context.request.header(b"accept"), v2.ACCEPTED)
     body, etag = _encoded_v2(api, media)
     headers = (content_type(media), (b"etag", etag.encode()), (b"vary", b"Accept-Encoding, Accept"))
     if context.request.has_current(etag):
@@ -152,7 +152,7 @@ async def openapi_v3(context: RequestContext, api: ServedApi) -> Response:
 def _encoded_v2(api: ServedApi, media: str) -> tuple[bytes, str]:
     """Return the document of version 2 in one form and its ETag."""
     document = v2.openapi_v2_document(api.resources)
-    body = encode_json(document) if media == JSON else v2protobuf.encode_document(document)
+    body = encode_json(document) if media == JSON else v2.encode_document(document)
     return body, f'"{discovery.digest(body)}"'
 
 

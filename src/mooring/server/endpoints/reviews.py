@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from mooring.api.kind import Change, Kind
-from mooring.apimachinery.codec.limits import work_size
+from mooring.apimachinery.codec.json import work_size
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import parse_write_options
 from mooring.apimachinery.schema import Obj

@@ -8,11 +8,11 @@ from datetime import timedelta
 
 from prometheus_client import Counter
 
-from mooring.api import authentication
-from mooring.api.authentication import TOKEN_REQUEST, user_info
+from mooring.api import reviews
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.ends import refuse_unsettled
+from mooring.api.reviews import TOKEN_REQUEST, user_info
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.codec.zerofields import complete
@@ -194,8 +194,8 @@ async def service_account_token(context: RequestContext, issuing: TokenRequests)
     request = await read_object(
         context, issuing.registry.long_work, TOKEN_REQUEST, "TokenRequest", "authentication.k8s.io/v1", options
     )
-    authentication.default(request)
-    if errors := authentication.validate(request):
+    reviews.default(request)
+    if errors := reviews.validate(request):
         raise InvalidError.of("authentication.k8s.io", "TokenRequest", "", errors)
     # No `await` from here on: admission, binding and signature see the same views.
     await context.confirm()

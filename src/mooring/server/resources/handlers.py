@@ -16,8 +16,7 @@ from mooring.api.kind import Change, Kind
 from mooring.api.readonly import NO_WORKLOADS
 from mooring.apimachinery.apply.applyconfiguration import APPLY_PATCH, decode_apply
 from mooring.apimachinery.codec.goerrors import go_value, unmarshal_error
-from mooring.apimachinery.codec.json import JSONSyntaxError, decode_json, duplicate_keys
-from mooring.apimachinery.codec.limits import work_size
+from mooring.apimachinery.codec.json import JSONSyntaxError, decode_json, duplicate_keys, work_size
 from mooring.apimachinery.codec.requestbody import (
     cannot_be_handled,
     decode_body,

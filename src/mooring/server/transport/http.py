@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from httptools import HttpParserInvalidURLError, parse_url
 
-from mooring.apimachinery.codec.limits import MAX_BODY, body_too_large
+from mooring.apimachinery.codec.json import MAX_BODY, body_too_large
 from mooring.errors import BadRequestError, RequestTimeoutError
 from mooring.identity import is_text
 from mooring.server.transport.responsewriter import Streamer, UpgradedWriter

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from mooring.apimachinery.codec.limits import MAX_BODY
+from mooring.apimachinery.codec.json import MAX_BODY
 from mooring.server.transport.http import (
     HEADER_SECONDS,
     IDLE_SECONDS,

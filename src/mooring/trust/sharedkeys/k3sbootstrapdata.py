@@ -33,10 +33,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from mooring.clock import ZERO_TIME
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import load_private_key, private_key_pem, public_key_pem
-from mooring.pki.x509.bundles import certificates, certificates_pem
+from mooring.pki.x509.bundles import certificates, certificates_pem, load_public_keys
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
-from mooring.pki.x509.publickeys import load_public_keys
 from mooring.secret import Secret
 from mooring.trust.sharedkeys.keyset import CA, CA_KEY, SharedKeySet
 

@@ -61,11 +61,11 @@ from mooring.identity import NODE_PREFIX, NODES, UserInfo
 from mooring.pki import pem
 from mooring.pki.errors import RequestError
 from mooring.pki.x509 import bundles
+from mooring.pki.x509.bundles import key_identities
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clientcertificate import PathCertificate, RecordedPeer
 from mooring.pki.x509.namegate import REASONS as REASONS_OF_NAMES
 from mooring.pki.x509.profiles import BACKDATE
-from mooring.pki.x509.publickeys import key_identities
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import (
     CREDENTIAL,
