@@ -7,8 +7,7 @@ from dataclasses import replace
 from cryptography.x509.oid import NameOID
 
 from mooring.pki.x509.bundles import certificates_pem
-from mooring.pki.x509.clientcertificate import ClientIssuers
-from mooring.pki.x509.clusterca import CaState, ClusterCa
+from mooring.pki.x509.clusterca import CaState, ClientIssuers, ClusterCa
 from tests.support.testca import Pair, ThrowawayCA, name_of
 
 OWN, SIGNER, OLD = ThrowawayCA("own"), ThrowawayCA("signer"), ThrowawayCA("old")

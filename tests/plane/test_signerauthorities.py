@@ -13,7 +13,7 @@ import pytest
 from mooring.duration import parse_duration
 from mooring.errors import ConfigError
 from mooring.pki.x509.authority import Authority
-from mooring.pki.x509.clientcertificate import ClientIssuers
+from mooring.pki.x509.clusterca import ClientIssuers
 from mooring.pki.x509.signers import (
     COUNTERPARTS,
     K3S_KUBELET_CLIENT,

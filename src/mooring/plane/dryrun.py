@@ -18,8 +18,7 @@ from pathlib import Path
 from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.errors import ConfigError
-from mooring.pki.x509.clientcertificate import ClientIssuers
-from mooring.pki.x509.clusterca import ClusterCa
+from mooring.pki.x509.clusterca import ClientIssuers, ClusterCa
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.datadirectory import Reloading, read_ca, refuse_exposed
 from mooring.plane.keystore import KeyStore, prepare

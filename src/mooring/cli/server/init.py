@@ -32,7 +32,7 @@ from mooring.duration import format_duration
 from mooring.errors import ConfigError
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.clientcertificate import ClientIssuers
+from mooring.pki.x509.clusterca import ClientIssuers
 from mooring.plane.configuration import ServerConfig, declared_settings
 from mooring.plane.datadirectory import Reloading, only_server
 from mooring.plane.keystore import KeyStore

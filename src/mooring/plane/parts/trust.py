@@ -14,7 +14,7 @@ from mooring.authn.host import Host, Target
 from mooring.authn.lastuses import LastUses
 from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import Clock
-from mooring.pki.x509.clientcertificate import ClientIssuers, IssuingCas
+from mooring.pki.x509.clusterca import ClientIssuers, IssuingCas
 from mooring.plane.carolloverfiles import CaRenewal
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.datadirectory import Reloading

@@ -30,7 +30,7 @@ from mooring.errors import AlreadyExistsError, ApiError, ConflictError, MooringE
 from mooring.identity import API_SERVER_USER
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.bundles import certificates
-from mooring.pki.x509.clientcertificate import IssuingCas
+from mooring.pki.x509.clusterca import IssuingCas
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.publishing.configmaps import publish
 from mooring.registry.store import Registry

@@ -35,7 +35,7 @@ from mooring.errors import MooringError
 from mooring.identity import API_SERVER_USER
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.canonicalnames import Name
-from mooring.pki.x509.clientcertificate import IssuingCas
+from mooring.pki.x509.clusterca import IssuingCas
 from mooring.plane.maintenance import wait_for_event
 from mooring.plane.publishing.configmaps import publish
 from mooring.plane.publishing.firstboot import FirstBoot

@@ -20,7 +20,7 @@ from mooring.errors import ConfigError
 from mooring.observed import Observed
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates_among, key_identities
-from mooring.pki.x509.clientcertificate import IssuingCas
+from mooring.pki.x509.clusterca import IssuingCas
 from mooring.pki.x509.crl import MAX_CRL_BYTES, Crl, newest_crls, revoked_anchors, verified_crls
 
 log = logging.getLogger("mooring.authentication")
