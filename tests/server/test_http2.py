@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from mooring.apimachinery.codec.json import MAX_BODY
 from mooring.errors import RequestEntityTooLargeError
-from mooring.server.transport import http2, listener, responsewriter, tlsconnection
+from mooring.server.transport import http2, http2floodguard, http2stream, listener, responsewriter, tlsconnection
 from mooring.server.transport.http import KEPT_SHARE, Handler, Pieces, Request, Response
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.settings.serving import TlsProfile
@@ -154,7 +154,7 @@ def write(served: Served, house: House, data: bytes, number: int = 0) -> None:
 def test_the_settings_say_what_is_allowed(client: Peer) -> None:
     client.until(lambda: any(isinstance(event, RemoteSettingsChanged) for event in client.events))
     settings = client.h2.remote_settings
-    assert settings[SettingCodes.MAX_CONCURRENT_STREAMS] == http2.MAX_STREAMS == 250
+    assert settings[SettingCodes.MAX_CONCURRENT_STREAMS] == http2stream.MAX_STREAMS == 250
     assert settings[SettingCodes.INITIAL_WINDOW_SIZE] == 256 << 10
     assert settings[SettingCodes.MAX_HEADER_LIST_SIZE] == (64 << 10) + 32 * 1000
     assert settings[SettingCodes.MAX_FRAME_SIZE] == 16_384
@@ -376,8 +376,8 @@ def test_streams_that_ended_are_forgotten(client: Peer, served: Served) -> None:
     for _ in range(1200):
         client.get("/nothing/200")
     kept = link(served)
-    assert served.ask(lambda: len(kept.h2._closed_streams)) <= http2.H2.MAX_CLOSED_STREAMS
-    assert served.ask(lambda: len(kept.h2.streams)) <= http2.SWEEP
+    assert served.ask(lambda: len(kept.h2._closed_streams)) <= http2stream.H2.MAX_CLOSED_STREAMS
+    assert served.ask(lambda: len(kept.h2.streams)) <= http2stream.SWEEP
     assert served.ask(lambda: (kept.open_streams, served.http2.open_streams)) == (0, {})
 
 
@@ -580,6 +580,7 @@ def test_a_stream_beyond_the_limit_is_refused_and_no_other(
     served: Served, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http2, "MAX_STREAMS", 2)
+    monkeypatch.setattr(http2stream, "MAX_STREAMS", 2)
     with peer(served, tmp_path) as client:
         streams = [client.ask("/watch") for _ in range(3)]
         assert client.reply(streams[2]).reset == ErrorCodes.REFUSED_STREAM
@@ -593,6 +594,7 @@ def test_resetting_a_stream_does_not_give_its_place_to_another_while_the_handler
     served: Served, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http2, "MAX_STREAMS", 1)
+    monkeypatch.setattr(http2stream, "MAX_STREAMS", 1)
     with peer(served, tmp_path) as client:
         stream = client.ask("/late")
         assert house.began.acquire(timeout=PATIENCE)
@@ -711,7 +713,7 @@ def test_what_h2_does_not_expect_ends_one_connection(
     with peer(served, tmp_path) as client:
         assert client.get().status == 200
         with monkeypatch.context() as patched:
-            patched.setattr(http2.H2, "receive_data", fails)
+            patched.setattr(http2stream.H2, "receive_data", fails)
             client.raw(bytes(9))
             client.end()
     assert "failed unexpectedly" in caplog.text
@@ -735,7 +737,7 @@ def test_a_reply_that_the_kernel_still_holds_is_waited_for_before_the_end(
         octets = sum(len(reply.body) for reply in client.replies.values())
         while piece := client.socket.recv(1 << 16):
             octets += len(piece)
-        assert octets > 5 * LARGE_REPLY - http2.MAX_FRAME  # what h2 holds of a frame
+        assert octets > 5 * LARGE_REPLY - http2floodguard.MAX_FRAME  # what h2 holds of a frame
 
 
 def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
@@ -754,7 +756,7 @@ def test_a_client_that_does_not_read_its_last_reply_is_not_waited_for(
 
 
 def test_http2guard_and_http2_agree_on_what_may_be_sent() -> None:
-    assert http2.MAX_FRAME == tlsconnection.RECORD
+    assert http2floodguard.MAX_FRAME == tlsconnection.RECORD
 
 
 _names = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=200).map(str.encode)
@@ -770,7 +772,7 @@ _fields = st.builds(
 def test_whatever_is_encoded_is_decoded_by_another_and_only_what_may_be_is_remembered(
     blocks: list[list[HeaderTuple]], sizes: list[int]
 ) -> None:
-    h2, decoder = http2.H2(), Decoder()
+    h2, decoder = http2stream.H2(), Decoder()
     decoder.max_allowed_table_size = 8192
     for number, block in enumerate(blocks):
         if number < len(sizes):
@@ -782,7 +784,7 @@ def test_whatever_is_encoded_is_decoded_by_another_and_only_what_may_be_is_remem
 
 
 def test_what_is_never_remembered_is_not_looked_for_and_not_compressed() -> None:
-    block = http2.H2().encoder.encode([NeverIndexedHeaderTuple(b"audit-id", b"0" * 200)])
+    block = http2stream.H2().encoder.encode([NeverIndexedHeaderTuple(b"audit-id", b"0" * 200)])
     assert block == b"\x10\x08audit-id\x7f\x49" + b"0" * 200
 
 

@@ -15,9 +15,10 @@ from hpack import Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.server.transport import http2
+from mooring.server.transport import http2floodguard
 from mooring.server.transport.http import MAX_HEADER_BYTES, Application, Request, Response
-from mooring.server.transport.http2 import (
+from mooring.server.transport.http2 import Http2Server
+from mooring.server.transport.http2floodguard import (
     CONTINUATION,
     DATA,
     FREE_FRAMES,
@@ -33,7 +34,6 @@ from mooring.server.transport.http2 import (
     WINDOW_UPDATE,
     ClientProtocolError,
     FloodGuard,
-    Http2Server,
 )
 from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.http2peer import Peer, peer
@@ -132,8 +132,8 @@ def test_a_header_block_is_bounded_whatever_carries_it(piece: int) -> None:
     guard = opened()
     passed(guard, frame(HEADERS, stream=1))
     with pytest.raises(ClientProtocolError) as caught:
-        passed(guard, frame(CONTINUATION, b"x" * piece, stream=1) * (http2.MAX_BLOCK // piece + 1))
-    assert (caught.value.code, http2.MAX_BLOCK) == (CALM, MAX_HEADER_BYTES)
+        passed(guard, frame(CONTINUATION, b"x" * piece, stream=1) * (http2floodguard.MAX_BLOCK // piece + 1))
+    assert (caught.value.code, http2floodguard.MAX_BLOCK) == (CALM, MAX_HEADER_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_who_is_sent_much_may_open_windows_often() -> None:
     assert passed(guard, frame(WINDOW_UPDATE, b"\0\0\0\1") * 5_500) == 5_500
     guard.sent(1 << 40)
     with pytest.raises(ClientProtocolError):
-        passed(guard, frame(WINDOW_UPDATE, b"\0\0\0\1") * (http2.MAX_UPDATES + FREE_FRAMES + 1))
+        passed(guard, frame(WINDOW_UPDATE, b"\0\0\0\1") * (http2floodguard.MAX_UPDATES + FREE_FRAMES + 1))
 
 
 def test_a_goaway_is_noted_and_not_passed_on() -> None:

@@ -11,7 +11,7 @@ from h2.connection import H2Connection
 from h2.settings import SettingCodes
 from hpack import Decoder, Encoder
 
-from mooring.server.transport.http2 import H2, MAX_STREAMS
+from mooring.server.transport.http2stream import H2, MAX_STREAMS
 
 REQUEST = [(":method", "GET"), (":path", "/"), (":scheme", "https"), (":authority", "localhost")]
 REQUESTS = 3

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from OpenSSL import SSL
 
-from mooring.server.transport import http1, http2
+from mooring.server.transport import http1, http2, http2stream
 from mooring.server.transport.http import Application, Pieces, Request, Response
 from mooring.server.transport.http1 import Exchange
 from mooring.server.transport.responsewriter import ResponseWriter
@@ -105,7 +105,7 @@ def test_a_client_that_left_leaves_nothing_to_the_garbage_collector(ca: Throwawa
         TlsTransport,
         http1.Http1Connection,
         http2.Http2Connection,
-        http2.Http2Stream,
+        http2stream.Http2Stream,
         Exchange,
         ResponseWriter,
     )
