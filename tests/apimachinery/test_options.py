@@ -347,6 +347,7 @@ def token(value: Any) -> str:
         ("a" * 5, "it was not made by this server"),
         (token({"v": "meta.k8s.io/v1", "rv": "1", "start": "a"}), "it was not made by this server"),
         (token([]), "it was not made by this server"),
+        (base64.urlsafe_b64encode(b'{"a":' + b"[" * 3000).decode().rstrip("="), "it was not made by this server"),
         ("a" * (MAX_CONTINUE + 1), "too long"),
         (token({"v": "v2", "rv": 1, "start": "a"}), "server does not recognize this encoded version v2"),
         (

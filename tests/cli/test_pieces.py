@@ -28,6 +28,7 @@ from mooring.cli.csr.show import lines
 from mooring.cli.join import flags
 from mooring.cli.options import flags as machine
 from mooring.cli.options import server as options
+from mooring.cli.secretsencryption import EncryptionFile
 from mooring.cli.token import list as tokenlist
 from mooring.cli.token.create import token_records
 from mooring.client.login import loginfiles
@@ -549,3 +550,20 @@ def test_a_terminal_sees_finished_steps(capsys: pytest.CaptureFixture[str], monk
     assert "[discovery] trusted [by] token (1 ms)" in shown
     assert "[discovery] host a is down\n" in shown
     assert "[discovery] asking" not in shown
+
+
+# ── the journal of a rotation of encryption keys ─────────────────────────────────────────────────────────────────
+
+DAMAGED_JOURNALS = {
+    "empty": b"",
+    "a list": b"[]",
+    "no key": b"{}",
+    "brackets without an end": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED_JOURNALS.values(), ids=DAMAGED_JOURNALS)
+def test_a_damaged_journal_is_named_with_a_way_on(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "encryption.yaml.rotation").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"encryption\.yaml\.rotation is damaged: delete it, and start again"):
+        EncryptionFile(tmp_path / "encryption.yaml").new_key(SystemClock())

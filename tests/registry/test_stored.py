@@ -70,6 +70,13 @@ def test_an_object_stored_without_what_go_writes_is_read_with_it() -> None:
     assert Stored.of(NODES, "", "n", 7, whole).raw == read.raw
 
 
+@pytest.mark.parametrize("value", [b"{", b"[" * 100_000], ids=["no end", "brackets without an end"])
+def test_bytes_with_a_right_beginning_alone_are_reported(value: bytes) -> None:
+    stored = Stored.of(SECRETS, "default", "a", 1, head(SECRETS.resource) + b'"name":"a"},"data":' + value)
+    with pytest.raises(StorageError, match="not valid JSON"):
+        _ = stored.obj
+
+
 @pytest.mark.parametrize("spec", ["[]", '"text"', "[[]]", "1"])
 def test_a_stored_object_of_another_shape_is_reported(spec: str) -> None:
     with pytest.raises(StorageError, match="restore it from a backup"):

@@ -234,7 +234,9 @@ def with_memory(test: Callable[[MemoryStorage, ManualClock], Awaitable[None]]) -
     asyncio.run(body())
 
 
-@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"level":"2"}', b'{"level":true}', b'{"level":0}'])
+@pytest.mark.parametrize(
+    "value", [b"", b"[]", b"{}", b'{"level":"2"}', b'{"level":true}', b'{"level":0}', b"[" * 100_000]
+)
 def test_a_record_that_cannot_be_read_stops_a_start(value: bytes) -> None:
     async def test(storage: MemoryStorage, clock: ManualClock) -> None:
         await storage.create(FORMAT_LEVEL, value)
@@ -244,7 +246,7 @@ def test_a_record_that_cannot_be_read_stops_a_start(value: bytes) -> None:
     with_memory(test)
 
 
-@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"oldest":"x","newest":1}'])
+@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"oldest":"x","newest":1}', b"[" * 100_000])
 def test_a_server_whose_levels_cannot_be_read_holds_the_level(value: bytes) -> None:
     async def test(storage: MemoryStorage, clock: ManualClock) -> None:
         await storage.create(f"{FORMAT_SERVERS}other", value)

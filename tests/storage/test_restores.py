@@ -43,7 +43,11 @@ def test_records_are_kept_once_each_and_the_newest_only() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("value", [b"", b"{}x", b"[1]", b'[["a","b"]]', b"[[1]]"], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"{}x", b"[1]", b'[["a","b"]]', b"[[1]]", b"[" * 100_000],
+    ids=["empty", "no JSON", "no pairs", "texts", "half of a pair", "too deep"],
+)
 def test_a_damaged_record_is_an_error_with_a_way_on(value: bytes) -> None:
     async def scenario() -> None:
         storage = MemoryStorage()

@@ -391,7 +391,7 @@ def decode_continue(text: str) -> tuple[str, int]:
         raise BadRequestError("invalid continue token: continue key is not valid: too long")
     try:
         token = _continue.decode(base64url.decode(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadRequestError(
             "invalid continue token: continue key is not valid: it was not made by this server"
         ) from None

@@ -156,7 +156,7 @@ SHOWN_FAILURES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class EncryptionFile:
     """The configuration file and the file that names the new key."""
 
     path: Path
@@ -191,7 +191,7 @@ class _File:
         if self.journal.exists():
             try:
                 name = json.loads(read_limited(self.journal))["key"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 raise ConfigError(f"{self.journal} is damaged: delete it, and start again") from None
             echo(f"Going on with the key {name} of an interrupted rotation.", err=True)
             return str(name)
@@ -217,7 +217,7 @@ def rotate(file: str, yes: bool, wait: timedelta, chosen: ChosenCluster) -> None
     --encryption-provider-config-automatic-reload. On several machines, copy the file to each when the command asks for it.
     A command that was interrupted goes on when it is started again.
     """
-    place = _File(Path(file))
+    place = EncryptionFile(Path(file))
 
     async def work(client: ClusterClient) -> None:
         await chosen.retry(lambda: client.get_path("/version"))
@@ -227,7 +227,7 @@ def rotate(file: str, yes: bool, wait: timedelta, chosen: ChosenCluster) -> None
     chosen.run(work)
 
 
-def _confirmed(place: _File) -> bool:
+def _confirmed(place: EncryptionFile) -> bool:
     return click.confirm(f"Every value is encrypted by the new key. Remove the old keys from {place.path}?", err=True)
 
 
@@ -235,7 +235,7 @@ def _confirmed(place: _File) -> bool:
 class _Rotation:
     """Connection and settings that the steps of one rotation use."""
 
-    place: _File
+    place: EncryptionFile
     client: ClusterClient
     clock: Clock
     wait: timedelta

@@ -125,7 +125,7 @@ async def _own_marker(target: Storage, identity: str) -> Entry:
 def _fields(marker: Entry) -> dict[str, str]:
     try:
         found = json.loads(marker.value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 

@@ -221,7 +221,7 @@ def _level(entry: Entry | None) -> int:
         return 1
     try:
         level = json.loads(entry.value)["level"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         level = None
     if type(level) is not int or level < 1:
         raise StorageError(f"{FORMAT_LEVEL} in the store is not the level of a format; restore it from a backup")
@@ -233,5 +233,5 @@ def _supported(entry: Entry) -> Supported:
     try:
         found = json.loads(entry.value)
         return Supported(int(found["oldest"]), int(found["newest"]))
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return Supported(1, 1)

@@ -109,7 +109,7 @@ def _parsed(value: bytes) -> tuple[Restore, ...]:
     try:
         pairs: Sequence[Sequence[int]] = json.loads(value)
         return tuple(Restore(int(saved), int(floor)) for saved, floor in pairs)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise StorageError(
             f"the key {RESTORES} of the store, which records restores, cannot be read; delete it, and settle what "
             "`mooring ends list` then shows"

@@ -173,7 +173,7 @@ class SnapshotDecoder:
         try:
             fields: Any = json.loads(text)
             revision, time, compression = fields["revision"], fields["time"], fields["compression"]
-        except (ValueError, TypeError, LookupError):
+        except (ValueError, TypeError, LookupError, RecursionError):
             raise self._damaged() from None
         if type(revision) is not int or not 1 <= revision <= MAX_REVISION or not isinstance(time, str):
             raise self._damaged()

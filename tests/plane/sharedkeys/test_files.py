@@ -119,6 +119,7 @@ BAD_RECORDS = {
     "no record": None,
     "half of one": b'{"cluster": "c"',
     "another form": b"[]",
+    "brackets without an end": b"[" * 100_000,
     "a generation that is no number": b'{"cluster": "c", "generation": "x"}',
 }
 

@@ -15,6 +15,7 @@ import pytest
 from mooring.errors import ConfigError
 from mooring.pki.pem import RootCa
 from mooring.plane.configuration import ServerConfig, server_config
+from mooring.plane.sharedkeys.joining import known_answer
 from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.plane.sharedkeys.tokenfile import LOOK_SECONDS, JoinTokenFiles
 from mooring.trust.k3s.token import K3sToken, parse_token
@@ -139,6 +140,20 @@ def test_a_damaged_token_is_no_reason_for_another_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="server/token: a server token is one line"):
         start(config_of(tmp_path))
     assert (folder / "token").read_text() == "short\n"
+
+
+BAD_ANSWERS = {
+    "empty": b"",
+    "a list": b"[]",
+    "brackets without an end": b'{"a":' + b"[" * 100_000,
+    "of another server": b'{"server": "https://b:6443", "etcd_servers": [], "etcd_prefix": "/"}',
+}
+
+
+@pytest.mark.parametrize("content", BAD_ANSWERS.values(), ids=BAD_ANSWERS)
+def test_an_answer_that_cannot_be_used_is_asked_for_again(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "joined.json").write_bytes(content)
+    assert known_answer(tmp_path / "joined.json", "https://a:6443") is None
 
 
 # -- while the server runs -------------------------------------------------------------------------------------------

@@ -182,6 +182,7 @@ FORGED: dict[str, Callable[[], Forger]] = {
     "another version": lambda: Forger().prelude({}, version=0),
     "a header that is too long": lambda: Forger().prelude({}, length=MAX_HEADER + 1),
     "a header that is no JSON": lambda: Forger().prelude(b"{"),
+    "a header that nests too deeply": lambda: Forger().prelude(b"[" * 3000),
     "a header that is no object": lambda: Forger().prelude(b"[]"),
     "a header without a revision": lambda: Forger().prelude({"time": "", "compression": "zlib"}),
     "a revision that is no number": lambda: Forger().prelude({"revision": True, "time": "", "compression": "zlib"}),

@@ -163,6 +163,7 @@ def test_the_lock_of_a_server_that_creates_the_row_is_named() -> None:
 NOT_FILES = {
     "not JSON": b"\xff\xfe",
     "a list": b"[]",
+    "brackets without an end": b'{"ServerCA":' + b"[" * 100_000,
     "a file that is a number": b'{"ServerCA": 5}',
     "an old file that is not base64": b'{"ServerCA": "x!"}',
     "a file whose content is not base64": b'{"ServerCA": {"Content": "x!"}}',

@@ -318,7 +318,17 @@ def test_refused_rows(change: Any) -> None:
     assert ("update it" in str(raised.value)) == (row.get("version") == 3)
 
 
-@pytest.mark.parametrize("value", [b"", b"x", b"[]", b"{}", b" " * (envelope.MAX_ROW + 1)])
+NO_ROWS = {
+    "empty": b"",
+    "no JSON": b"x",
+    "a list": b"[]",
+    "no version": b"{}",
+    "too long": b" " * (envelope.MAX_ROW + 1),
+    "brackets without an end": b'{"a":' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("value", NO_ROWS.values(), ids=NO_ROWS)
 def test_values_that_are_no_row(value: bytes) -> None:
     with pytest.raises(DamagedKeysError, match="restore it from a backup"):
         envelope.decode(value)

@@ -81,7 +81,7 @@ class SharedKeyFiles:
             authorities = tuple(map(str, found.get("authorities", ())))
             agreed = Agreed(str(cluster), int(generation), str(fingerprint), authorities)
             return FilesRecord(agreed, tuple(name for name in found["names"] if name in NAMES))
-        except (ConfigError, ValueError, LookupError, TypeError):
+        except (ConfigError, ValueError, LookupError, TypeError, RecursionError):
             return FilesRecord()
 
     def write(self, keys: SharedKeySet, agreed: Agreed) -> None:

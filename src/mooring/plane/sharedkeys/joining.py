@@ -88,10 +88,10 @@ def joined_configuration(config: ServerConfig, token: str, clock: Clock) -> Serv
         raise ConfigError("server: with --shared-keys files a server joins by files that you copy; leave --server out")
     least = config[SharedKeysSettings].least_token_length
     record = Path(config.data_dir) / "server" / RECORD
-    if (known := _known(record, url)) is None:
+    if (known := known_answer(record, url)) is None:
         access = server_access(url, parse_server_token(_whole_token(config, token), least))
         in_child(_join(config, access, record, clock))
-        known = _known(record, url)
+        known = known_answer(record, url)
         if known is None:
             raise ConfigError(f"{record} was changed while this server started; start it again")
     return _with_store(config, known)
@@ -152,11 +152,11 @@ def _log(notice: Notice) -> None:
     log.info("%s", notice.message)
 
 
-def _known(record: Path, url: str) -> _Joined | None:
+def known_answer(record: Path, url: str) -> _Joined | None:
     """Return the answer that was kept; None without one, and for another URL."""
     try:
         found = msgspec.json.decode(read_limited(record, MAX_FILE), type=_Joined) if record.exists() else None
-    except (MooringError, msgspec.MsgspecError):
+    except (MooringError, msgspec.MsgspecError, RecursionError):
         return None
     return found if found is not None and found.server == url else None
 

@@ -156,7 +156,7 @@ class Stored(Struct, eq=False, gc=False):
             gc.disable()  # a collection, caused by tens of thousands of new containers, would turn 5 ms into 55
         try:
             decoded = DecodedForms(cast("Obj", decode(self.raw)))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise _unreadable(self.kind.resource) from error
         finally:
             if collecting:

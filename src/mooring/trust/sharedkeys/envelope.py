@@ -271,7 +271,7 @@ def decode(value: bytes) -> SharedKeysRow:
                 f"{KEY} in the store has version {version}, and this program knows {VERSION}; update it"
             )
         message = msgspec.json.decode(value, type=_RowMessage)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         raise DamagedKeysError(problem) from None
     wraps = tuple(
         Wrap(one.id, one.n, one.r, one.p, one.salt, one.nonce, one.key, one.created, one.until) for one in message.wraps

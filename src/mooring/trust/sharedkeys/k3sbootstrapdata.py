@@ -184,7 +184,7 @@ def decode_files(key: str, plaintext: Secret) -> Mapping[str, BootstrapFile]:
                 found[name] = BootstrapFile(Secret(one.Content or b""), _known_time(one.Timestamp))
             else:
                 found[name] = BootstrapFile(Secret(base64.b64decode(one or "", validate=True)))
-    except (msgspec.MsgspecError, binascii.Error, ValueError):
+    except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError):
         raise DamagedBootstrapDataError(
             f"{key} in the datastore decrypts to something that is no bootstrap data"
         ) from None
