@@ -26,7 +26,7 @@ from mooring.pki.pem import MAX_PEM_BYTES
 from mooring.pki.x509 import bundles, requests
 from mooring.pki.x509.certificate import MAX_ELEMENTS
 from mooring.pki.x509.verify import ClientTrust
-from mooring.registry.longwork import LONG_BYTES
+from mooring.registry.offload import LONG_BYTES
 from mooring.server.endpoints.supervisor.certificates import MAX_REQUEST as MAX_SUPERVISED
 from mooring.trust.discovery.fetch import MAX_BODY, read_cluster_info
 from mooring.trust.httpexchange import HttpResponse

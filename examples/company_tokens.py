@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx2
 
-from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Result, User
+from mooring.authn.plugin import ConfigError, NotMine, Offered, Rejected, Result, User
 
 KEYS = frozenset({"url", "ca-file", "client-id", "client-secret-file", "token-prefix", "audience", "prefix"})
 SECONDS = 2.0

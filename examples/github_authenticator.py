@@ -24,7 +24,7 @@ from typing import Any
 
 import httpx2
 
-from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Result, User
+from mooring.authn.plugin import ConfigError, NotMine, Offered, Rejected, Result, User
 
 TEXTS = frozenset({"api", "ca-file", "prefix", "client-id", "client-secret-file"})
 KNOWN = TEXTS | {"organizations"}

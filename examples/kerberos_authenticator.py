@@ -23,7 +23,7 @@ from typing import Any
 import gssapi
 from gssapi.exceptions import GSSError
 
-from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Result, User
+from mooring.authn.plugin import ConfigError, NotMine, Offered, Rejected, Result, User
 
 KNOWN = frozenset({"keytab", "service", "realms", "prefix", "groups"})
 

@@ -30,7 +30,7 @@ from ldap3.core.exceptions import LDAPCommunicationError, LDAPException, LDAPSoc
 from ldap3.core.results import RESULT_INVALID_CREDENTIALS, RESULT_SUCCESS
 from ldap3.utils.conv import escape_filter_chars
 
-from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Result, User
+from mooring.authn.plugin import ConfigError, NotMine, Offered, Rejected, Result, User
 
 NEEDED = ("url", "bind-dn", "bind-password-file", "base")
 DEFAULTS = {

@@ -6,7 +6,7 @@ blocks; the imports of Python blocks; and the files of the build. A citation is 
 * a page, with its heading: `docs/protocol/watch.md#form`;
 * a decision by its number ("ADR 0003", "decision 0003", `docs/adr/0003`), and a law of docs/architecture.md ("law 8");
 * a file or a folder below `src/`, `tests/`, `bench/`, `examples/` or `docs/`, and a path in backquotes below `src/mooring`;
-* a module, or a name in one: `mooring.pki.pem`, `mooring.registry.longwork.LongWork.run`;
+* a module, or a name in one: `mooring.pki.pem`, `mooring.registry.offload.Offload.run`;
 * a test: `tests/test_docs.py::test_every_page_of_the_documentation_can_be_reached_from_the_index`, or the name alone in backquotes.
 CHANGELOG.md describes the past, so only its links are checked. Pages outside the repository cannot be cited.
 """

@@ -21,8 +21,8 @@ _CLASS = re.compile(r"^ *class (\w+)", re.MULTILINE)
 _PUBLIC_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 SAME_CONCEPT = {
     # The result that an operator's code returns, by a name that is stable, and the checked verdict of every authenticator.
-    "NotMine": ["src/mooring/authn/own.py", "src/mooring/authn/verdict.py"],
-    "Rejected": ["src/mooring/authn/own.py", "src/mooring/authn/verdict.py"],
+    "NotMine": ["src/mooring/authn/plugin.py", "src/mooring/authn/verdict.py"],
+    "Rejected": ["src/mooring/authn/plugin.py", "src/mooring/authn/verdict.py"],
 }
 """Public class names that two files define by design, with their files."""
 

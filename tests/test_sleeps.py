@@ -20,7 +20,7 @@ ALLOWED = {
         "test_a_restore_from_a_snapshot_is_noticed_and_never_served_silently": BEGUN,
         "test_a_password_and_its_token_are_renewed_and_wrong_ones_are_told": "the life of a token of etcd",
     },
-    "server/test_hostshare.py": {
+    "server/test_sharedmemory.py": {
         "test_a_worker_that_waits_gets_the_seat_although_nothing_runs_there": NOTHING,
     },
     "server/test_http2.py": {"test_a_reply_that_the_kernel_still_holds_is_waited_for_before_the_end": NOTHING},

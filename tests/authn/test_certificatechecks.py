@@ -11,12 +11,20 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.view import FixedView, Views
 from mooring.authn.credentials import Credentials
 from mooring.authn.verdict import Accepted, Rejected, Verdict
-from mooring.authn.x509 import CHECKS, READ_PLURALS, CertificateCheck, Peers, rejection, revisions, stateless
+from mooring.authn.x509 import (
+    CHECKS,
+    READ_PLURALS,
+    CertificateCheck,
+    ClientCertificateVerifier,
+    rejection,
+    revisions,
+    stateless,
+)
 from mooring.identity import UserInfo
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import self_signed_ca
-from mooring.pki.x509.clientcertificate import CheckedPeer
+from mooring.pki.x509.clientcertificate import ClientCertificate
 from mooring.pki.x509.verify import ClientTrust, ReadChain, VerifiedPeer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,7 +38,7 @@ class Recording:
     def __init__(self) -> None:
         self.runs = 0
 
-    def __call__(self, peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
+    def __call__(self, peer: ClientCertificate, views: Views, now: datetime) -> Rejected | None:
         self.runs += 1
         return Rejected("listed", peer.common_name) if views["lists"].get("jane") else None
 
@@ -43,8 +51,8 @@ def unlisted(revision: int) -> Views:
     return {"lists": FixedView([], revision)}
 
 
-def peers(recording: Recording) -> Peers:
-    return Peers(
+def peers(recording: Recording) -> ClientCertificateVerifier:
+    return ClientCertificateVerifier(
         ClientTrust([CA.certificate]),
         lambda peer: Accepted(UserInfo(peer.common_name)),
         checks=(CertificateCheck(("lists",), recording),),
@@ -99,7 +107,7 @@ def test_a_chain_that_is_refused_for_its_time_is_read_once_a_second(past: bool) 
             return super().verify_read(chain, now)
 
     trust, connection = Counting([CA.certificate]), Credentials((DER,))
-    judge = Peers(trust, lambda peer: Accepted(UserInfo(peer.common_name)), checks=())
+    judge = ClientCertificateVerifier(trust, lambda peer: Accepted(UserInfo(peer.common_name)), checks=())
     outside = NOW + timedelta(days=4000) if past else NOW - timedelta(minutes=6)
     for milliseconds in (0, 1, 999):
         assert isinstance(judge.judged(connection, {}, outside + timedelta(milliseconds=milliseconds)), Rejected)

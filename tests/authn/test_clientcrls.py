@@ -17,7 +17,7 @@ from mooring.authn.verdict import Accepted, NotMine, Rejected
 from mooring.authn.x509 import READ_PLURALS, ClientCertificateAuthenticator, ClientCrls, with_crls
 from mooring.identity import NODES
 from mooring.pki.x509.bundles import key_identities
-from mooring.pki.x509.clientcertificate import recorded, recorded_peer
+from mooring.pki.x509.clientcertificate import recorded, recorded_certificate
 from mooring.pki.x509.crl import Crl
 from mooring.pki.x509.verify import ClientTrust
 from tests.support.manualclock import EPOCH
@@ -86,7 +86,7 @@ def test_a_path_and_the_crls(found: ClientCrls, chain: list[Pair], reason: str) 
     rejection = found.rejection(peer, {}, NOW)
     assert (rejection.reason if rejection else "") == reason
     assert rejection is None or rejection.is_undecided == reason.startswith("crl-")
-    again = recorded_peer(recorded(peer))
+    again = recorded_certificate(recorded(peer))
     assert again is not None
     assert found.rejection(again, {}, NOW) == rejection, "a recorded certificate is judged alike"
 

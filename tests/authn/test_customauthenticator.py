@@ -18,7 +18,7 @@ from mooring.authn import verdict
 from mooring.authn.chain import Found, Outcome, judge
 from mooring.authn.credentials import SECRET, UNREADABLE_BASIC, Basic, Credentials, SchemeCredential
 from mooring.authn.custom import MAX_DETAIL, MAX_USER, CustomAuthenticator, read
-from mooring.authn.own import NotMine, Offered, Rejected, User
+from mooring.authn.plugin import NotMine, Offered, Rejected, User
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, Verdict
 from mooring.authn.verdictcache import VerdictCache
 from mooring.identity import AUTHENTICATED, UserInfo

@@ -15,11 +15,11 @@ import pytest
 
 from mooring.authn import verdict
 from mooring.authn.chain import Found, Pending
-from mooring.authn.own import (
+from mooring.authn.plugin import (
     BlockingAuthenticator,
     NotMine,
     Offered,
-    OwnAuthenticator,
+    PluginAuthenticator,
     Rejected,
     Result,
     Secret,
@@ -28,7 +28,7 @@ from mooring.authn.own import (
 from mooring.authn.verdict import Deferred, Verdict
 from mooring.server.authentication import custom as runtime
 from mooring.server.authentication.custom import CustomCalls
-from mooring.server.authentication.secondstage import SecondStage
+from mooring.server.authentication.deferred import DeferredAuthentication
 from tests.support.manualclock import ManualClock, settle
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -173,7 +173,9 @@ def test_a_plain_method_runs_beside_the_event_loop_and_a_coroutine_in_it() -> No
     assert places[1] is threading.main_thread()
 
 
-async def decided(stage: SecondStage, code: CustomCalls, name: str, seconds: float = SECONDS) -> Verdict | None:
+async def decided(
+    stage: DeferredAuthentication, code: CustomCalls, name: str, seconds: float = SECONDS
+) -> Verdict | None:
     """What the second stage makes of it. `seconds` zero: the deadline passes at once."""
 
     async def foreign() -> Verdict | None:
@@ -186,9 +188,9 @@ async def decided(stage: SecondStage, code: CustomCalls, name: str, seconds: flo
     return (await stage.settle(chain())).verdict
 
 
-def staged(test: Callable[[SecondStage], Awaitable[None]]) -> None:
+def staged(test: Callable[[DeferredAuthentication], Awaitable[None]]) -> None:
     async def run() -> None:
-        stage = SecondStage(ManualClock(), bytes, {})
+        stage = DeferredAuthentication(ManualClock(), bytes, {})
         try:
             await test(stage)
         finally:
@@ -205,7 +207,7 @@ def test_one_that_blocks_keeps_its_threads_and_holds_up_nobody_else(monkeypatch:
     monkeypatch.setattr(runtime, "AT_ONCE", 2)
     gate = Gate()
 
-    async def test(stage: SecondStage) -> None:
+    async def test(stage: DeferredAuthentication) -> None:
         stuck, well = CustomCalls("stuck", gate), CustomCalls("well", Blocking())
         for _ in range(2):
             assert await decided(stage, stuck, "stuck", 0) == TIMED_OUT
@@ -224,7 +226,7 @@ def test_one_that_blocks_keeps_its_threads_and_holds_up_nobody_else(monkeypatch:
 
 @pytest.mark.parametrize("kind", [Silent, Stubborn])
 def test_a_coroutine_that_hangs_is_left_at_the_deadline(kind: type[Silent | Stubborn]) -> None:
-    async def test(stage: SecondStage) -> None:
+    async def test(stage: DeferredAuthentication) -> None:
         guest = kind()
         code = CustomCalls("slow", guest)
         assert await decided(stage, code, "slow", 0) == TIMED_OUT
@@ -240,7 +242,7 @@ def test_a_coroutine_that_hangs_is_left_at_the_deadline(kind: type[Silent | Stub
 def test_one_that_does_not_let_itself_be_cancelled_keeps_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "AT_ONCE", 1)
 
-    async def test(stage: SecondStage) -> None:
+    async def test(stage: DeferredAuthentication) -> None:
         guest = Stubborn()
         code = CustomCalls("slow", guest)
         for _ in range(4):
@@ -333,7 +335,7 @@ def test_a_call_that_ends_after_the_server_harms_nobody() -> None:
 ENDLESS = """
 import asyncio, sys, threading
 from datetime import UTC, datetime
-from mooring.authn.own import Offered, Secret
+from mooring.authn.plugin import Offered, Secret
 from mooring.server.authentication.custom import CustomCalls
 
 class Endless:
@@ -388,7 +390,7 @@ def test_what_can_be_closed_is_closed_once_and_what_cannot_is_left(caplog: pytes
     async def close() -> None:
         closed.append("closed")
 
-    guests: list[OwnAuthenticator] = [Closing(close), Blocking(), Remote()]
+    guests: list[PluginAuthenticator] = [Closing(close), Blocking(), Remote()]
     for guest in guests:
         asyncio.run(CustomCalls("a", guest).close(SECONDS))
     assert closed == ["closed"]
@@ -397,5 +399,5 @@ def test_what_can_be_closed_is_closed_once_and_what_cannot_is_left(caplog: pytes
 
 def test_the_protocols_are_kept_by_both_forms() -> None:
     plain: BlockingAuthenticator = Blocking()
-    either: tuple[OwnAuthenticator, ...] = (plain, Remote(), Gate(), Silent())
+    either: tuple[PluginAuthenticator, ...] = (plain, Remote(), Gate(), Silent())
     assert len(either) == 4

@@ -75,7 +75,7 @@ PLAIN = """
                      "class: Guest raised ValueError when it was made", id="a class that fails with a secret in its text"),
         pytest.param("class Guest:\n    def __init__(self, options): raise SystemExit(options['password'])",
                      "class: Guest raised SystemExit when it was made", id="a class that would end the process"),
-        pytest.param("from mooring.authn.own import ConfigError\n"
+        pytest.param("from mooring.authn.plugin import ConfigError\n"
                      "class Guest:\n    def __init__(self, options): raise ConfigError('url: give one')",
                      "options: url: give one", id="a class that says what is wrong with its options"),
         pytest.param("class Guest:\n    def __init__(self, options): ...",
@@ -165,7 +165,7 @@ def test_several_are_made_in_order_each_with_its_own_options(write: Write) -> No
 
 DIRECTORY = """
     import asyncio
-    from mooring.authn.own import NotMine, Rejected, User
+    from mooring.authn.plugin import NotMine, Rejected, User
 
     CLOSED, MADE = [], []
 
@@ -269,7 +269,7 @@ def test_whom_an_authenticator_lets_in_through_a_whole_server(
 
 
 NEGOTIATING = """
-    from mooring.authn.own import NotMine, Rejected, User
+    from mooring.authn.plugin import NotMine, Rejected, User
 
     class Tickets:
         schemes = ("Negotiate", "Digest")

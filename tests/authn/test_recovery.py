@@ -21,7 +21,7 @@ from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority, self_signed_ca
-from mooring.pki.x509.clientcertificate import CheckedPeer
+from mooring.pki.x509.clientcertificate import ClientCertificate
 from mooring.pki.x509.verify import ClientTrust, ReadChain, VerifiedPeer, read_chain
 from mooring.server.authentication.providers import build_recovery
 from tests.support.authnhost import AuthnHost, configured
@@ -232,7 +232,7 @@ class Revoking:
 
     seen: list[str] = field(default_factory=list)
 
-    def rejection(self, peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
+    def rejection(self, peer: ClientCertificate, views: Views, now: datetime) -> Rejected | None:
         self.seen.append(peer.common_name)
         return Rejected("revoked")
 

@@ -27,7 +27,7 @@ CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 OPAQUE = "token-that-only-the-webhook-knows"
 HOOKED = {"username": "hooked", "uid": "7", "groups": ["ships"], "extra": {"example.com/team": ["blue"]}}
 GUESTS = """
-from mooring.authn.own import NotMine, Rejected, User
+from mooring.authn.plugin import NotMine, Rejected, User
 
 class Guests:
     def __init__(self, options):

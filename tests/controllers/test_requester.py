@@ -22,7 +22,7 @@ from mooring.controllers.certificates.issuance import Issuance, Objection
 from mooring.controllers.certificates.requester import RequesterCheck
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key, public_key_fingerprint
-from mooring.pki.x509.clientcertificate import PathCertificate, RecordedPeer, recorded, recorded_peer
+from mooring.pki.x509.clientcertificate import PathCertificate, RecordedCertificate, recorded, recorded_certificate
 from mooring.pki.x509.crl import Crl
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import K3S_KUBELET_SERVING, NODE_PASSWORD
@@ -38,7 +38,7 @@ PATH = (
     PathCertificate("1f", "sha256:" + "c" * 64, ("sha256:" + "a" * 64,)),
     PathCertificate("2e", "sha256:" + "d" * 64, ("sha256:" + "c" * 64,)),
 )
-USED = RecordedPeer(
+USED = RecordedCertificate(
     "system:node:n1", "n1", "f" * 64, 0x1F, "sha256:" + "a" * 64, "sha256:" + "c" * 64, NOW - HOUR, PATH
 )
 COMPANION = replace(USED, common_name="system:kube-proxy")
@@ -264,9 +264,9 @@ def test_entries_of_requests_that_cannot_be_read_are_present() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "3", '{"commonName":"x"}', recorded(USED).replace("1f", "zz")])
 def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
-    assert recorded_peer(text) is None
+    assert recorded_certificate(text) is None
 
 
 def test_a_record_keeps_what_the_checks_read() -> None:
-    assert recorded_peer(recorded(USED)) == USED
-    assert recorded_peer(recorded(replace(USED, common_name="jane"))) == replace(USED, common_name="")
+    assert recorded_certificate(recorded(USED)) == USED
+    assert recorded_certificate(recorded(replace(USED, common_name="jane"))) == replace(USED, common_name="")

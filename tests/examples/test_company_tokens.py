@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from examples.company_tokens import MAX_ANSWER, CompanyTokens
-from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Secret, User
+from mooring.authn.plugin import ConfigError, NotMine, Offered, Rejected, Secret, User
 from mooring.clock import SystemClock
 from mooring.server.authentication.custom import CustomCalls
 from tests.support.testca import ThrowawayCA

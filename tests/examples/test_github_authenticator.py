@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from examples.github_authenticator import MAX_ANSWER, MAX_PAGES, PAGE, GithubAuthenticator
-from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Secret, User
+from mooring.authn.plugin import ConfigError, NotMine, Offered, Rejected, Secret, User
 from mooring.clock import SystemClock
 from mooring.server.authentication.custom import CustomCalls
 from tests.support.testca import ThrowawayCA

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Result, Secret, User
+from mooring.authn.plugin import ConfigError, NotMine, Offered, Rejected, Result, Secret, User
 from tests.support.kdc import NO_KDC, OTHER_REALM, PROGRAMS, REALM, Kdc
 from tests.support.liveserver import start_server
 

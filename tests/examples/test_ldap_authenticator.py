@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mooring.authn.custom import read
-from mooring.authn.own import ConfigError, NotMine, Offered, Rejected, Result, Secret, User
+from mooring.authn.plugin import ConfigError, NotMine, Offered, Rejected, Result, Secret, User
 from mooring.authn.verdict import Accepted
 from tests.support.directory import (
     BASE,

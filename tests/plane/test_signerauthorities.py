@@ -13,7 +13,7 @@ import pytest
 from mooring.duration import parse_duration
 from mooring.errors import ConfigError
 from mooring.pki.x509.authority import Authority
-from mooring.pki.x509.clusterca import ClientIssuers
+from mooring.pki.x509.clusterca import CombinedIssuers
 from mooring.pki.x509.signers import (
     COUNTERPARTS,
     K3S_KUBELET_CLIENT,
@@ -130,7 +130,7 @@ def test_client_ca_file_without_the_ca_of_a_client_signer_is_warned_of(
     (tmp_path / "clients.crt").write_bytes(CLUSTER.certificate_pem)
     room = Room(cluster_signing_cert_file=certificate, cluster_signing_key_file=key)
     config = server_config(data_dir="/nowhere", client_ca_file=f"{tmp_path}/clients.crt")
-    FollowedClientCas(config, ClientIssuers(CLUSTER.cluster_ca, room.signing.client_cas), room.reloading)
+    FollowedClientCas(config, CombinedIssuers(CLUSTER.cluster_ca, room.signing.client_cas), room.reloading)
     assert "client-ca-file does not hold cluster-signing-cert-file: client certificates that it signs" in caplog.text
 
 

@@ -17,7 +17,7 @@ from mooring.errors import AlreadyExistsError, ConflictError, NotFoundError, Sto
 from mooring.registry.cache import events as kept
 from mooring.registry.cache.events import DecodedObjects, Event, Stored, Transition, encoded, head
 from mooring.registry.cache.kindcache import slices
-from mooring.registry.longwork import LONG_BYTES
+from mooring.registry.offload import LONG_BYTES
 from tests.support.registryroom import kind, open_room, secret
 
 SECRETS = kind("secrets")

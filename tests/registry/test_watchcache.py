@@ -18,7 +18,7 @@ from mooring.errors import AlreadyExistsError, InternalServerError, NotFoundErro
 from mooring.registry.cache import events
 from mooring.registry.cache.events import encoded
 from mooring.registry.cache.watchcache import RETRY_FIRST
-from mooring.registry.longwork import LONG_BYTES
+from mooring.registry.offload import LONG_BYTES
 from mooring.storage.contract import CompactedError, StoredChange
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.sqlite.driver import SqliteStorage

@@ -12,7 +12,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mooring.authn.guesses import BURST, PER_SECOND
+from mooring.authn.authfailures import BURST, PER_SECOND
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.workers import worker_pids

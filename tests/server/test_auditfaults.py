@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from mooring.server.audit import logfile
 from mooring.server.audit.logfile import AuditLog
 from mooring.server.audit.rotatedfile import Calls
-from mooring.server.hostshare.share import ALONE, HostMemory
+from mooring.server.sharedmemory import ALONE, SharedMemory
 from mooring.settings.serving import AuditMode
 from tests.support.auditlog import request_records
 from tests.support.serverroom import Server, open_server
@@ -426,7 +426,7 @@ def test_a_disk_that_takes_part_of_a_batch_gets_the_rest_later_and_once(
 def test_a_line_that_one_worker_tore_is_ended_once_by_the_next_whose_first_try_fails(
     tmp_path: Path, taken: int
 ) -> None:
-    path, calls, memory = tmp_path / "a", Faults(), HostMemory(2)
+    path, calls, memory = tmp_path / "a", Faults(), SharedMemory(2)
 
     async def run() -> None:
         logs = [AuditLog(str(path), calls=calls, share=memory.share_of(worker)) for worker in range(2)]
@@ -500,7 +500,7 @@ def test_every_record_is_in_one_file_once_or_counted(
 ) -> None:
     directory = tmp_path_factory.mktemp("audit")
     path, calls = directory / "a", Faults()
-    memory = HostMemory(workers) if workers else None
+    memory = SharedMemory(workers) if workers else None
     gone: Counter[int] = Counter()
     """Records that the operator deleted."""
     count = iter(range(10**6))

@@ -17,7 +17,7 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.server.audit.logfile import AuditLog
-from mooring.server.hostshare.share import TRIES, HostMemory
+from mooring.server.sharedmemory import TRIES, SharedMemory
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 """Python 3.12 warns of forks beside threads, such as that of pytest-xdist. The children use none of their locks."""
@@ -31,11 +31,11 @@ def with_workers(
     path: Path,
     body: Callable[[list[AuditLog]], Any],
     workers: int = 2,
-    memory: HostMemory | None = None,
+    memory: SharedMemory | None = None,
     **options: Any,
 ) -> list[AuditLog]:
     """Run `body` with the started logs of the workers of one server."""
-    memory = memory or HostMemory(workers)
+    memory = memory or SharedMemory(workers)
     logs = [AuditLog(str(path), share=memory.share_of(worker), **options) for worker in range(workers)]
 
     async def run() -> None:
@@ -108,7 +108,7 @@ def test_refused_requests_of_all_workers_have_one_quarter_of_a_file(tmp_path: Pa
 
 def test_two_servers_with_workers_write_two_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "audit.log"
-    servers = [HostMemory(2) for _ in range(2)]
+    servers = [SharedMemory(2) for _ in range(2)]
 
     async def body() -> None:
         logs = [
@@ -141,7 +141,7 @@ def test_a_server_of_one_process_keeps_workers_of_another_from_its_file(tmp_path
     async def body() -> None:
         single = AuditLog(str(path))
         single.start()
-        worker = AuditLog(str(path), suffix="-2", share=HostMemory(2).share_of(0))
+        worker = AuditLog(str(path), suffix="-2", share=SharedMemory(2).share_of(0))
         worker.start()
         write(single, 1)
         write(worker, 2)
@@ -153,7 +153,7 @@ def test_a_server_of_one_process_keeps_workers_of_another_from_its_file(tmp_path
 
 
 def test_another_file_after_a_reload_is_proved_free_again(tmp_path: Path) -> None:
-    memory = HostMemory(1)
+    memory = SharedMemory(1)
 
     async def body() -> None:
         for number, name in enumerate(("one", "two")):
@@ -177,7 +177,7 @@ def test_a_pipe_or_a_device_is_never_rotated(tmp_path: Path) -> None:
 
 def test_workers_that_are_killed_while_they_write_leave_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    memory = HostMemory(2)
+    memory = SharedMemory(2)
     padding = "x" * 3000
 
     async def flood(worker: int) -> None:
@@ -221,7 +221,7 @@ def test_workers_that_are_killed_while_they_write_leave_whole_lines(tmp_path: Pa
 def test_a_worker_that_was_stopped_while_it_wrote_delays_the_others_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, memory = tmp_path / "a", HostMemory(1)
+    path, memory = tmp_path / "a", SharedMemory(1)
     pauses: list[float] = []
 
     def body(logs: list[AuditLog]) -> None:
@@ -232,7 +232,7 @@ def test_a_worker_that_was_stopped_while_it_wrote_delays_the_others_once(
             os.write(tell, b".")
             signal.pause()
         os.read(ready, 1)
-        monkeypatch.setattr("mooring.server.hostshare.share.time.sleep", pauses.append)
+        monkeypatch.setattr("mooring.server.sharedmemory.time.sleep", pauses.append)
         for number in range(3):
             write(logs[0], number)
         os.kill(child, signal.SIGKILL)

@@ -13,7 +13,7 @@ from mooring.errors import ServiceUnavailableError
 from mooring.identity import NODES
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
-from mooring.server.authentication.standing import Standing
+from mooring.server.authentication.recheck import CredentialRecheck
 from tests.server.test_k3scertificates import CLIENT, SERVING, controllers_of, of_node, supervised
 from tests.server.test_k3scertificates import post as k3s_post
 from tests.support.loops import until
@@ -64,13 +64,13 @@ async def test_an_end_that_comes_while_a_request_waits_refuses_it(
 ) -> None:
     review = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {}}
     await server.create("serviceaccounts", {"metadata": {"name": "default"}})
-    confirm = Standing.confirm
+    confirm = CredentialRecheck.confirm
 
-    async def after_an_end(self: Standing) -> None:
+    async def after_an_end(self: CredentialRecheck) -> None:
         await wait_for_settling(server)
         await confirm(self)
 
-    monkeypatch.setattr(Standing, "confirm", after_an_end)
+    monkeypatch.setattr(CredentialRecheck, "confirm", after_an_end)
     refused = await server.post("/api/v1/namespaces/default/serviceaccounts/default/token", review)
     assert (refused.status, "nothing is issued" in refused.message) == (503, True)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.registry.longwork import LONG_BYTES
+from mooring.registry.offload import LONG_BYTES
 from mooring.server.pipeline import MAX_JOIN_BODY
 from mooring.server.transport import http
 from tests.support.serverroom import Server, connection, in_server

@@ -31,7 +31,7 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.secret import Secret
-from mooring.server.authentication.standing import Standing
+from mooring.server.authentication.recheck import CredentialRecheck
 from mooring.server.endpoints.supervisor.certificates import MAX_NODE_IPS, REPEATED_FOR
 from mooring.server.endpoints.supervisor.nodepasswords import (
     MAX_PER_NAME,
@@ -912,14 +912,14 @@ async def test_a_name_whose_password_cannot_be_read_is_not_free(server: Server) 
 
 @supervised()
 async def test_no_password_is_stored_for_a_credential_that_ends_while_it_is_computed(server: Server) -> None:
-    def ended(self: Standing) -> None:
+    def ended(self: CredentialRecheck) -> None:
         raise UnauthorizedError
 
     compute = NodePasswords._compute
     with pytest.MonkeyPatch.context() as patch:
 
         async def and_revoke(self: NodePasswords, *arguments: Any) -> Any:
-            patch.setattr(Standing, "check", ended)
+            patch.setattr(CredentialRecheck, "check", ended)
             return await compute(self, *arguments)
 
         patch.setattr(NodePasswords, "_compute", and_revoke)

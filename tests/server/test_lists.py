@@ -14,7 +14,7 @@ import yaml
 from mooring.apimachinery.schema import Obj
 from mooring.registry.cache import kindcache
 from mooring.registry.cache.events import Stored
-from mooring.registry.longwork import LONG_BYTES
+from mooring.registry.offload import LONG_BYTES
 from mooring.server.response import lists
 from mooring.server.transport.http import in_pieces
 from tests.support.serverroom import Server, in_server

@@ -16,9 +16,9 @@ from mooring.authn.custom import CustomAuthenticator
 from mooring.authn.verdictcache import VerdictCache
 from mooring.clock import JUMP_SECONDS
 from mooring.identity import NODES
-from mooring.server.authentication.standing import WATCHED_FOR
+from mooring.server.authentication.recheck import WATCHED_FOR
 from mooring.server.openwatches import PAUSE_SECONDS
-from tests.server.test_standing import BINDINGS, ENDS, SECRETS, Directory, Scenario, an_expired_certificate, scene
+from tests.server.test_recheck import BINDINGS, ENDS, SECRETS, Directory, Scenario, an_expired_certificate, scene
 from tests.support.manualclock import settle
 from tests.support.serverroom import Server, Stream, connection, in_server
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mooring.identity import NODES
-from tests.server.test_standing import (
+from tests.server.test_recheck import (
     EVERYBODY,
     Offer,
     Scenario,

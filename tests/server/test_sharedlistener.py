@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mooring.listensockets import bound_port, listen
-from mooring.server.hostshare.share import Counted, HostMemory
+from mooring.server.sharedmemory import Counted, SharedMemory
 from mooring.server.transport import listener
 from mooring.server.transport.listener import SharedListener
 
@@ -21,7 +21,7 @@ from mooring.server.transport.listener import SharedListener
 class Worker:
     """One worker, in the loop of the test."""
 
-    def __init__(self, sockets: tuple[socket.socket, ...], memory: HostMemory, number: int) -> None:
+    def __init__(self, sockets: tuple[socket.socket, ...], memory: SharedMemory, number: int) -> None:
         self.number = number
         self.held: list[asyncio.BaseTransport] = []
         duplicates = tuple(one.dup() for one in sockets)
@@ -49,10 +49,10 @@ class Accepted(asyncio.Protocol):
 @asynccontextmanager
 async def workers(
     count: int,
-) -> AsyncIterator[tuple[list[Worker], HostMemory, Callable[[], Coroutine[Any, Any, None]]]]:
+) -> AsyncIterator[tuple[list[Worker], SharedMemory, Callable[[], Coroutine[Any, Any, None]]]]:
     """Yield workers that do not accept yet, their memory, and a function that opens a connection."""
     sockets = listen("127.0.0.1", 0)
-    memory = HostMemory(count + 1)
+    memory = SharedMemory(count + 1)
     made = [Worker(sockets, memory, seat) for seat in range(count)]
     clients: list[asyncio.StreamWriter] = []
 

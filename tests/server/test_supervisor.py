@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 import websocket as websocket_client
 
-from mooring.authn.guesses import BURST
+from mooring.authn.authfailures import BURST
 from mooring.errors import ConfigError, ServiceUnavailableError, StorageError, TooManyRequestsError
 from mooring.identity import MASTERS, NODES
 from mooring.secret import Secret
@@ -23,8 +23,8 @@ from mooring.server.endpoints.supervisor.table import MAX_AGENT_BODY, ROUTES
 from mooring.server.endpoints.supervisor.tunnel import PING_SECONDS, SILENCE_SECONDS
 from mooring.server.endpoints.table import find
 from mooring.server.flowcontrol import ANONYMOUS_SEATS
-from mooring.server.hostshare.share import HostMemory
 from mooring.server.requestcontext import MAX_CHANGING, MAX_READING, InFlight
+from mooring.server.sharedmemory import SharedMemory
 from mooring.server.transport.http import read_target
 from mooring.server.transport.responsewriter import Streamer, WebSocketWriter
 from mooring.server.transport.tlsconnection import TlsTransport
@@ -468,7 +468,7 @@ def test_a_server_token_file_serves_a_store_in_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("method", "most"), [("GET", MAX_READING), ("HEAD", MAX_READING), ("POST", MAX_CHANGING)])
 def test_places_are_those_of_the_host(method: str, most: int) -> None:
-    memory = HostMemory(2)
+    memory = SharedMemory(2)
     first, second = (InFlight(memory.share_of(worker)) for worker in range(2))
     with ExitStack() as held:
         for number in range(most):

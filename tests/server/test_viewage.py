@@ -20,12 +20,12 @@ from mooring.identity import MASTERS
 from mooring.registry.cache.views import MAX_AGE_SECONDS
 from mooring.registry.reader import FRESH_WITHIN
 from mooring.registry.write.commit import BEHIND
-from mooring.server.authentication.standing import SILENT
+from mooring.server.authentication.recheck import SILENT
 from mooring.storage.contract import Storage
 from mooring.storage.memory import MemoryStorage
 from tests.registry.test_commit import Late
+from tests.server.test_recheck import SECRETS, Offer, Unfinished
 from tests.server.test_revocation import serial_number
-from tests.server.test_standing import SECRETS, Offer, Unfinished
 from tests.support.manualclock import settle
 from tests.support.serverroom import Reply, Server, connection, open_server, reply
 from tests.support.testca import Pair

@@ -14,7 +14,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.authn import webhook as rules
-from mooring.server.authentication import secondstage
+from mooring.server.authentication import deferred
 from tests.support.manualclock import ManualClock
 from tests.support.serverroom import Reply, Server, open_server
 from tests.support.testca import ThrowawayCA
@@ -375,7 +375,7 @@ async def gathered(tasks: list[asyncio.Task[Reply]]) -> list[Reply]:
 def test_a_storm_is_refused_beyond_what_may_be_asked_at_once(
     hook: SimulatedWebhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secondstage, "MAX_REMOTE", 8)
+    monkeypatch.setattr(deferred, "MAX_REMOTE", 8)
 
     async def test(server: Server) -> None:
         hook.always = waits

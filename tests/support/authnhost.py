@@ -14,10 +14,10 @@ from mooring.pki.keys import generate_key
 from mooring.plane.configuration import ServerConfig, server_config
 from mooring.plane.datadirectory import Reloading
 from mooring.server.authentication.clientcas import FollowedClientCas
+from mooring.server.authentication.deferred import DeferredAuthentication
 from mooring.server.authentication.kubeconfigtarget import TargetConnector
 from mooring.server.authentication.oidc import FollowedConfiguration
 from mooring.server.authentication.providers import FollowedTokenKeys
-from mooring.server.authentication.secondstage import SecondStage
 from tests.support.manualclock import ManualClock
 from tests.support.testca import ThrowawayCA
 
@@ -37,7 +37,7 @@ class AuthnHost:
     def __post_init__(self) -> None:
         self.files = Reloading()
         self.targets: dict[str, Target] = {}
-        self.stage = SecondStage(self.clock, bytes, self.targets)
+        self.stage = DeferredAuthentication(self.clock, bytes, self.targets)
         self.counted: list[str] = []
         key = generate_key()
         self.host = Host(

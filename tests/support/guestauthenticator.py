@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mooring.authn import own
+from mooring.authn import plugin
 
 
 class Guest:
@@ -14,5 +14,5 @@ class Guest:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
 
-    def authenticate(self, offered: own.Offered) -> own.NotMine:
-        return own.NotMine("no-such-user")
+    def authenticate(self, offered: plugin.Offered) -> plugin.NotMine:
+        return plugin.NotMine("no-such-user")

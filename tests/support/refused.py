@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.apimachinery.schema import Obj
-from mooring.authn import own
+from mooring.authn import plugin
 from mooring.authn.oidc.authenticator import Published
 from mooring.authn.serviceaccountsettings import DEFAULT_ISSUER
 from mooring.identity import NODES
@@ -386,8 +386,8 @@ class Negotiating:
 
     def __init__(self, options: Mapping[str, Any]) -> None: ...
 
-    def authenticate(self, offered: own.Offered) -> own.Result:
-        return own.NotMine()
+    def authenticate(self, offered: plugin.Offered) -> plugin.Result:
+        return plugin.NotMine()
 
 
 def unclaimed(authorization: str) -> Case:

@@ -29,8 +29,8 @@ from mooring.plane.keystore import KeyStore
 from mooring.plane.parts.foundation import Foundation, Process, build_audit, build_registry
 from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.registry.store import Registry
-from mooring.server.hostshare.share import ALONE
 from mooring.server.pipeline import Pipeline
+from mooring.server.sharedmemory import ALONE
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.server.transport.tlsconnection import TlsConnection, TlsTransport

@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 
 from mooring.errors import ConfigError
-from mooring.plane.workers import line as words
-from mooring.plane.workers.line import Line, Looks
+from mooring.plane.workers import pipe as words
 from mooring.plane.workers.parent import Body, Limits, WorkersParent
+from mooring.plane.workers.pipe import Looks, WorkerPipe
 
 LIMITS = Limits(start=1.0, drain=1.0, stable=60.0, first_pause=0.01, last_pause=0.04)
 LOOK_SECONDS, HUNG_LOOKS = 0.05, 40
@@ -30,14 +30,14 @@ def say(text: str) -> None:
     os.write(1, text.encode() + b"\n")
 
 
-def wait(line: Line) -> list[tuple[str, str]]:
+def wait(line: WorkerPipe) -> list[tuple[str, str]]:
     """Return the next messages."""
     select.select([line], [], [])
     return line.receive()
 
 
 def body_of(generation: int, behaviour: str) -> Body:
-    def body(seat: int, line: Line) -> int:
+    def body(seat: int, line: WorkerPipe) -> int:
         say(f"start {generation} {seat} {os.getpid()}")
         if behaviour == "fails":
             line.send(words.FAILED, "the file is wrong")

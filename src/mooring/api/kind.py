@@ -18,7 +18,7 @@ from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Message, Obj, message
 from mooring.errors import FieldError
 from mooring.identity import UserInfo
-from mooring.pki.x509.clientcertificate import CheckedPeer
+from mooring.pki.x509.clientcertificate import ClientCertificate
 
 _NOTHING: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
@@ -50,7 +50,7 @@ class Change:
     attested: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NOTHING)
     """Attributes that the server itself states about the requester of a certificate, beside those of the user. No client sets
     them."""
-    certificate: CheckedPeer | None = None
+    certificate: ClientCertificate | None = None
     """Client certificate with which the write was requested, if there is one."""
     gate: Gate | None = None
     """Judges the write once more when it is committed; None for a write within the server."""

@@ -44,7 +44,7 @@ from mooring.authn.reasons import (
 )
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.identity import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo
-from mooring.pki.x509.clientcertificate import CheckedPeer
+from mooring.pki.x509.clientcertificate import ClientCertificate
 
 BEARER = "bearer"
 BASIC = "basic"
@@ -98,7 +98,7 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     rejected_reason: str = ""
-    certificate: CheckedPeer | None = field(default=None, repr=False, compare=False)
+    certificate: ClientCertificate | None = field(default=None, repr=False, compare=False)
     """Client certificate that decided, if one did."""
     basis: bytes = field(default=b"", repr=False, compare=False)
     """Facts from which the acceptance follows (`mooring.authn.verdict.Accepted`)."""

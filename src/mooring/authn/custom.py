@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeGuard
 
 from mooring.api.view import Views
-from mooring.authn import own
+from mooring.authn import plugin
 from mooring.authn.chain import BASIC, BEARER
 from mooring.authn.credentials import SECRET, Credentials
-from mooring.authn.own import Offered, User
+from mooring.authn.plugin import Offered, User
 from mooring.authn.reasons import FAILED, RESERVED_NAME, TOKEN_TOO_LONG
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import CACHE_TTL, MAX_CACHE_TTL, VerdictCache
@@ -135,7 +135,7 @@ class CustomSettings(Settings):
 # 2. Requests with the same token or password at the same time share one call. Only acceptances are remembered, under an HMAC, for
 #    the configured time. A credential of another scheme is passed on each time and shared with no other request, because it may
 #    be good for one use, as those of Kerberos are.
-# 3. The result is a `User`, `NotMine` or `Rejected` of `mooring.authn.own`, and every value of it is checked. Anything else is a
+# 3. The result is a `User`, `NotMine` or `Rejected` of `mooring.authn.plugin`, and every value of it is checked. Anything else is a
 #    rejection. The operator learns what was wrong with the result, not its content.
 # 4. No user name or group begins with `system:`, and no extra key is one of Kubernetes': a directory does not decide about rights
 #    in the cluster.
@@ -206,16 +206,16 @@ def read(result: object, offered: Offered) -> Verdict:
     """Return the verdict for the result of a custom authenticator about `offered` (rules 3 to 6)."""
     if isinstance(result, User):
         return _check_user(result)
-    if not isinstance(result, own.NotMine | own.Rejected):
+    if not isinstance(result, plugin.NotMine | plugin.Rejected):
         return Rejected(FAILED, f"it answered {type(result).__name__}, which is no User, NotMine or Rejected")
     reason: object = result.reason
-    if isinstance(result, own.NotMine) and reason == "":
+    if isinstance(result, plugin.NotMine) and reason == "":
         return _NOT_MINE
     if not isinstance(reason, str) or len(reason) > _MAX_CODE or not _CODE.fullmatch(reason):
         return Rejected(FAILED, f"its reason is no code of at most {_MAX_CODE} lower case letters, digits and dashes")
     return (
         NotMine(reason)
-        if isinstance(result, own.NotMine)
+        if isinstance(result, plugin.NotMine)
         else Rejected(reason, _printable_detail(result.detail, offered))
     )
 

@@ -18,7 +18,7 @@ from mooring.authn.verdict import Rejected
 from mooring.clock import Clock
 from mooring.pki.jwt.keyset import KeySet
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.clientcertificate import CheckedPeer
+from mooring.pki.x509.clientcertificate import ClientCertificate
 from mooring.settings.declaration import Settings
 from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.kubeconfig import Selected
@@ -107,7 +107,7 @@ class Crls(Protocol):
     def state(self, now: datetime) -> Hashable:
         """Return a value that differs from an earlier one when `rejection` may have another result."""
 
-    def rejection(self, peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
+    def rejection(self, peer: ClientCertificate, views: Views, now: datetime) -> Rejected | None:
         """Return the rejection of a certificate with a revoked one on its path, or of one that must wait for a CRL."""
 
 

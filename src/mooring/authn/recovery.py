@@ -12,7 +12,7 @@ from mooring.api.view import Views
 from mooring.authn.credentials import AUTHORIZATION, CONNECTION, Credentials
 from mooring.authn.reasons import Code
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.x509 import CHECKS, CertificateCheck, Peers
+from mooring.authn.x509 import CHECKS, CertificateCheck, ClientCertificateVerifier
 from mooring.clock import rfc3339
 from mooring.identity import (
     CREDENTIAL_ID,
@@ -97,10 +97,10 @@ class RecoveryAuthenticator:
 
     def replace(self, trust: ClientTrust, retired: ClientTrust | None = None) -> None:
         """Verify under the CAs of clients and those that a rollover retired from now on, and no others."""
-        self._clients = Peers(trust, _verdict, checks=self._checks, at_end=True)
-        self._retired: Peers | None = None
+        self._clients = ClientCertificateVerifier(trust, _verdict, checks=self._checks, at_end=True)
+        self._retired: ClientCertificateVerifier | None = None
         if retired is not None and not retired.is_empty:
-            self._retired = Peers(retired, _verdict, checks=self._checks, at_end=True)
+            self._retired = ClientCertificateVerifier(retired, _verdict, checks=self._checks, at_end=True)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         if not credentials.peer or not _asks_for_recovery(credentials):

@@ -12,7 +12,7 @@ from mooring.authn.impersonation import unescaped_key
 from mooring.authn.reasons import NOT_UTF8, Code
 from mooring.authn.requestheadersettings import HeaderNames
 from mooring.authn.verdict import Accepted, NotMine, Rejected, Verdict
-from mooring.authn.x509 import CHECKS, CertificateCheck, Peers
+from mooring.authn.x509 import CHECKS, CertificateCheck, ClientCertificateVerifier
 from mooring.identity import UserInfo
 from mooring.pki.x509.verify import ClientTrust, VerifiedPeer
 
@@ -61,7 +61,7 @@ class RequestHeaderAuthenticator:
 
     def replace(self, trust: ClientTrust) -> None:
         """Verify under these CAs from now on, and no others."""
-        self._peers = Peers(trust, self._judge_proxy, checks=self._checks)
+        self._peers = ClientCertificateVerifier(trust, self._judge_proxy, checks=self._checks)
 
     def _judge_proxy(self, peer: VerifiedPeer) -> Verdict:
         if self._allowed and peer.common_name not in self._allowed:
@@ -119,7 +119,7 @@ USUAL = HeaderNames(
 """Headers that proxies use by convention."""
 
 
-class Stripping:
+class HeaderStripper:
     """`configured`: the headers that this server's proxy speaks in, if it has one."""
 
     def __init__(self, configured: HeaderNames | None = None) -> None:

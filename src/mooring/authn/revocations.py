@@ -22,7 +22,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.reasons import UNREADABLE, Code
 from mooring.authn.verdict import Rejected
 from mooring.identity import NODE_PREFIX
-from mooring.pki.x509.clientcertificate import CheckedPeer, PathCertificate
+from mooring.pki.x509.clientcertificate import ClientCertificate, PathCertificate
 
 NO_COMMON_NAME = Code("certificate-without-common-name")
 CERTIFICATE_REVOKED = Code("certificate-revoked")
@@ -57,14 +57,14 @@ CRL_NOT_CURRENT = Code("crl-not-current")
 READS = (PLURAL,)
 
 
-def revoked(peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
+def revoked(peer: ClientCertificate, views: Views, now: datetime) -> Rejected | None:
     """Return the rejection of a revoked certificate; None when no entry concerns it."""
     for reason, entry in entries_about(peer, views[PLURAL]):
         return Rejected(reason, _detail(entry))
     return _unreadable(peer, views[PLURAL])
 
 
-def _names(peer: CheckedPeer) -> tuple[tuple[str, str], ...]:
+def _names(peer: ClientCertificate) -> tuple[tuple[str, str], ...]:
     """Return the names of the entries whose presence revokes the certificate, with their reason codes."""
     return tuple(name for one in peer.path for name in _names_of(one))
 
@@ -76,7 +76,7 @@ def _names_of(certificate: PathCertificate) -> Iterator[tuple[str, str]]:
         yield KEY_REVOKED, key_entry(key)
 
 
-def _unreadable(peer: CheckedPeer, denylist: View) -> Rejected | None:
+def _unreadable(peer: ClientCertificate, denylist: View) -> Rejected | None:
     """Return the rejection of a certificate that an entry concerns which cannot be read."""
     for reason, name in _names(peer):
         if problem := denylist.problem(name):
@@ -88,7 +88,7 @@ def _unreadable(peer: CheckedPeer, denylist: View) -> Rejected | None:
     return None
 
 
-def entries_about(peer: CheckedPeer, denylist: View) -> Iterator[tuple[str, Obj]]:
+def entries_about(peer: ClientCertificate, denylist: View) -> Iterator[tuple[str, Obj]]:
     """Yield the entries that concern the certificate, with their reason codes."""
     for reason, name in _names(peer):
         if (entry := denylist.get(name)) is not None:
@@ -101,7 +101,7 @@ def entries_about(peer: CheckedPeer, denylist: View) -> Iterator[tuple[str, Obj]
                 yield NODE_REVOKED, entry
 
 
-def _was_known(peer: CheckedPeer, entry: Obj) -> bool:
+def _was_known(peer: ClientCertificate, entry: Obj) -> bool:
     """Return true for a certificate that existed when an entry was written that revokes up to its own writing."""
     return revokes_known(entry) and peer.path[0].serial_number in known_serial_numbers(spec_of(entry))
 
@@ -127,7 +127,7 @@ def _detail(entry: Obj) -> str:
 # * The end of the membership is told before the key: the remedies differ.
 
 
-def ended_or_replaced(peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
+def ended_or_replaced(peer: ClientCertificate, views: Views, now: datetime) -> Rejected | None:
     """Return the rejection of a certificate whose node is not a member, or has another key; None for every other certificate."""
     name = peer.node_name
     if not name:

@@ -2,7 +2,7 @@
 
 - A rejection carries a reason code for the operator. The caller never sees it.
 - A deferred verdict describes work and performs none. The chain yields it after every authenticator has judged; the second stage
-  (`mooring.server.authentication.secondstage`) does the work.
+  (`mooring.server.authentication.deferred`) does the work.
 - The work is one of three: an HTTP exchange (law 8), a computation too long for the event loop, or a coroutine of a custom
   authenticator.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from mooring.identity import UserInfo
-from mooring.pki.x509.clientcertificate import CheckedPeer
+from mooring.pki.x509.clientcertificate import ClientCertificate
 from mooring.trust.httpexchange import Exchange
 
 
@@ -56,7 +56,7 @@ class Accepted:
     audiences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
-    certificate: CheckedPeer | None = field(default=None, repr=False, compare=False)
+    certificate: ClientCertificate | None = field(default=None, repr=False, compare=False)
     basis: bytes = field(default=b"", repr=False, compare=False)
 
 

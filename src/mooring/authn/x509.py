@@ -21,7 +21,7 @@ from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.identity import CREDENTIAL_ID, NODE_NAME, NODE_PREFIX, UserInfo
 from mooring.pki.errors import PeerCertificateError
-from mooring.pki.x509.clientcertificate import CheckedPeer, PathCertificate
+from mooring.pki.x509.clientcertificate import ClientCertificate, PathCertificate
 from mooring.pki.x509.crl import Crl, described
 from mooring.pki.x509.verify import ClientTrust, ReadChain, VerifiedPeer, read_chain, valid_at
 from mooring.settings.declaration import BOOLEAN, COMMA_SEPARATED, Settings, file_setting, setting
@@ -103,7 +103,7 @@ class ClientCrls:
         before, self._seen = self._seen, self.state(now)
         return before != self._seen
 
-    def rejection(self, peer: CheckedPeer, views: Views, now: datetime) -> Rejected | None:
+    def rejection(self, peer: ClientCertificate, views: Views, now: datetime) -> Rejected | None:
         """Return the rejection of a certificate with a revoked one on its path, or of one that must wait for a CRL."""
         if not self.crls and not self._required:
             return None
@@ -171,7 +171,7 @@ class CertificateCheck:
     """
 
     reads: tuple[str, ...]
-    rejection: Callable[[CheckedPeer, Views, datetime], Rejected | None]
+    rejection: Callable[[ClientCertificate, Views, datetime], Rejected | None]
     state: Callable[[datetime], Hashable] = stateless
 
 
@@ -198,7 +198,7 @@ def revisions(views: Views, plurals: Sequence[str] = READ_PLURALS) -> Revisions:
 
 
 def rejection(
-    peer: CheckedPeer, views: Views, now: datetime, checks: Sequence[CertificateCheck] = CHECKS
+    peer: ClientCertificate, views: Views, now: datetime, checks: Sequence[CertificateCheck] = CHECKS
 ) -> Rejected | None:
     """Return the first rejection of the checks, or None when the certificate passes them all."""
     for check in checks:
@@ -250,7 +250,7 @@ class Known:
         return self.chain == chain and is_recent and (self.peer is None or self.at_end or valid_at(self.peer, now))
 
 
-class Peers:
+class ClientCertificateVerifier:
     """One bundle of CAs. `verdict` turns a verified peer into a verdict. Make a new object for a new bundle.
 
     `at_end`: chains are verified at the last moment of their leaf.
@@ -359,7 +359,7 @@ class ClientCertificateAuthenticator:
 
     def replace(self, trust: ClientTrust) -> None:
         """Verify under these CAs from now on, and no others."""
-        self._peers = Peers(trust, _verdict, self._max_remembered, self._checks)
+        self._peers = ClientCertificateVerifier(trust, _verdict, self._max_remembered, self._checks)
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
         return self._peers.judged(credentials, views, now) if credentials.peer else _NOT_MINE

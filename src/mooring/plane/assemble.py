@@ -32,7 +32,9 @@ def add_metrics(base: Foundation, authentication: Authentication, elector: Leade
     counter("mooring_failed_handshakes_total", "TLS handshakes.", lambda: listener.failed_handshakes)
     counter("mooring_requests_queued_total", "Requests that had to wait for a seat.", lambda: http.flow.queued)
     counter("mooring_requests_rejected_total", "Requests answered 429 by flow control.", lambda: http.flow.rejected)
-    counter("mooring_failed_authentications_total", "Failed authentications.", lambda: http.guesses.counters.failures)
+    counter(
+        "mooring_failed_authentications_total", "Failed authentications.", lambda: http.auth_failures.counters.failures
+    )
     for running in authentication.running:
         for one in running.gauges:
             gauge(one.name, one.help, one.read, max)

@@ -18,7 +18,7 @@ from pathlib import Path
 from mooring.client.files import read_limited
 from mooring.clock import Clock
 from mooring.errors import ConfigError
-from mooring.pki.x509.clusterca import ClientIssuers, ClusterCa
+from mooring.pki.x509.clusterca import ClusterCa, CombinedIssuers
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.datadirectory import Reloading, read_ca, refuse_exposed
 from mooring.plane.keystore import KeyStore, prepare
@@ -83,7 +83,7 @@ async def _read_files(
         clock,
         entropy,
         reloading=reloading,
-        issuers=ClientIssuers(key_store.ca, signing.client_cas),
+        issuers=CombinedIssuers(key_store.ca, signing.client_cas),
         client_cas_changed=lambda: None,
         credentials_changed=lambda: None,
         count_review=lambda result: None,

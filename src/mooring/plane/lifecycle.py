@@ -21,7 +21,7 @@ from mooring.plane.keystore import KeyStore
 from mooring.plane.maintenance import compact_forever, record_forever, trim_forever, verify_forever
 from mooring.plane.parts.foundation import Foundation, Process, build_audit, open_registry
 from mooring.plane.parts.http import Http
-from mooring.server.hostshare.share import Counted, HostMemory, HostShare
+from mooring.server.sharedmemory import Counted, SharedMemory, WorkerMemory
 from mooring.server.transport.http import KEPT_SECONDS
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
@@ -68,28 +68,28 @@ def _start_time(pid: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class WorkerSlot:
     """Place of one worker."""
 
     number: int
     """Index among the workers that live at the same time."""
     sockets: tuple[socket.socket, ...]
     commits: CommitSignal
-    share: HostShare
+    share: WorkerMemory
 
 
-class Seats:
+class WorkerSlots:
     """Everything that the workers share, made by the parent before its first fork."""
 
     def __init__(self, number: int, workers: int, sockets: tuple[socket.socket, ...]) -> None:
         """`workers`: how many serve, except during a restart."""
         self._sockets = sockets
-        self._memory = HostMemory(number, workers)
+        self._memory = SharedMemory(number, workers)
         self._descriptors = commitsignal.descriptors(number)
 
-    def of(self, number: int) -> Seat:
+    def of(self, number: int) -> WorkerSlot:
         """Return a place. Called after the fork, in the worker."""
-        return Seat(
+        return WorkerSlot(
             number=number,
             sockets=self._sockets,
             commits=CommitSignal(self._descriptors, number),
@@ -146,14 +146,14 @@ async def running(
     clock: Clock,
     entropy: Callable[[int], bytes],
     process: Process,
-    seat: Seat | None = None,
+    slot: WorkerSlot | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Open the store, serve, and run controllers until the block ends. Raises MooringError or OSError when the start fails.
 
-    `seat`: place among the workers of a server; None for a server of one process.
+    `slot`: place among the workers of a server; None for a server of one process.
     """
     async with AsyncExitStack() as stack:
-        commits = seat.commits if seat is not None else None
+        commits = slot.commits if slot is not None else None
         audit = build_audit(config, clock, entropy, process.share)
         audit.log.start()
         stack.push_async_callback(audit.log.stop)
@@ -186,14 +186,14 @@ async def running(
         if http.supervisor is not None:
             stack.push_async_callback(http.supervisor.passwords.close)
             stack.callback(http.supervisor.tunnels.drain)
-        if seat is None:
+        if slot is None:
             network = config[NetworkSettings]
             port = await http.listener.start(network.bind_address, network.secure_port)
         else:
-            port = http.listener.start_shared(seat.sockets)
+            port = http.listener.start_shared(slot.sockets)
         stack.callback(http.listener.stop_accepting)
         http.host_metrics.publish()
-        http.siblings.start()
+        http.worker_queries.start()
         http.event_loop_lag.start()
         stack.callback(http.event_loop_lag.stop)
         for name, work in _background_work(assembly, clock).items():
@@ -249,7 +249,7 @@ def _stop_process() -> None:
 
 async def _leave(http: Http) -> None:
     """Publish what this worker has counted, and answer the others no more."""
-    await http.siblings.stop()
+    await http.worker_queries.stop()
     http.host_metrics.publish()
 
 

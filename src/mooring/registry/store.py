@@ -19,7 +19,7 @@ from mooring.clock import Clock
 from mooring.registry.admission.request import Admission
 from mooring.registry.cache.views import cache_views
 from mooring.registry.cache.watchcache import WatchCache
-from mooring.registry.longwork import LongWork
+from mooring.registry.offload import Offload
 from mooring.registry.reader import RegistryReader
 from mooring.registry.write.deletion import DeletionRecord, deletion_records
 from mooring.registry.write.serversideapply import Observe, ignore
@@ -51,7 +51,7 @@ class Registry:
         self.views: Views = cache_views(self.cache.kinds)
         """Read-only views of every kind, by plural."""
         self.reader = RegistryReader(storage, self.cache)
-        self.long_work = LongWork()
+        self.long_work = Offload()
         """Thread in which large objects are decoded, checked and encoded."""
         self.writer = RegistryWriter(
             storage,

@@ -22,10 +22,10 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from mooring.authn.guesses import Bucket
+from mooring.authn.authfailures import Bucket
 from mooring.clock import Clock
 from mooring.errors import TooManyRequestsError
-from mooring.server.hostshare.share import ALONE, Counted, HostShare
+from mooring.server.sharedmemory import ALONE, Counted, WorkerMemory
 
 SEATS = 600
 """kube-apiserver's 400 read-only + 200 mutating requests in flight."""
@@ -58,7 +58,7 @@ class FlowControl:
     """Flow control of one worker."""
 
     def __init__(
-        self, clock: Clock, *, seats: int = SEATS, anonymous_per_second: float = 0.0, share: HostShare = ALONE
+        self, clock: Clock, *, seats: int = SEATS, anonymous_per_second: float = 0.0, share: WorkerMemory = ALONE
     ) -> None:
         self._clock = clock
         self._seats = seats
@@ -285,7 +285,7 @@ class FlowControl:
 class HostSeats:
     """Seats and queues of all workers of a host."""
 
-    def __init__(self, share: HostShare) -> None:
+    def __init__(self, share: WorkerMemory) -> None:
         self._other_workers = share.workers - 1
         self.seats = share.count(Counted.SEATS)
         self.anonymous = share.count(Counted.ANONYMOUS_SEATS)

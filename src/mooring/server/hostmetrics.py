@@ -22,9 +22,9 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from mooring.server.hostshare.share import ALONE, HostShare
-from mooring.server.hostshare.siblings import Siblings
 from mooring.server.metrics import Metrics
+from mooring.server.sharedmemory import ALONE, WorkerMemory
+from mooring.server.workerqueries import WorkerQueries
 
 QUESTION = "metrics"
 """Question to a worker to publish its metrics."""
@@ -61,9 +61,9 @@ class _Sum(Collector):
 
 
 class HostMetrics:
-    """Metrics that `/metrics` shows. `siblings` are asked to publish theirs."""
+    """Metrics that `/metrics` shows. `worker_queries` asks the other workers to publish theirs."""
 
-    def __init__(self, metrics: Metrics, share: HostShare = ALONE) -> None:
+    def __init__(self, metrics: Metrics, share: WorkerMemory = ALONE) -> None:
         self._metrics = metrics
         self._share = share
         self._before: list[Metric] = []
@@ -81,13 +81,13 @@ class HostMetrics:
         self.publish()
         return b""
 
-    async def text(self, siblings: Siblings) -> bytes:
+    async def text(self, worker_queries: WorkerQueries) -> bytes:
         """Return the metrics of all workers in the Prometheus text format."""
         if self._share.memory is None:
             return await asyncio.to_thread(_text, tuple(self._metrics.registry.collect()))
-        await siblings.ask(QUESTION)
+        await worker_queries.ask(QUESTION)
         before, own = self._publications, tuple(self._metrics.registry.collect())
-        text, published = await asyncio.to_thread(self._added_up, own, frozenset(siblings.present))
+        text, published = await asyncio.to_thread(self._added_up, own, frozenset(worker_queries.present))
         if self._publications == before:  # else what was published since has more
             self._write(published)
         return text
@@ -97,7 +97,7 @@ class HostMetrics:
         assert self._share.memory is not None
         total = self._own(own)
         published = _encode(total.collect())
-        for worker in range(self._share.memory.seats):
+        for worker in range(self._share.memory.slots):
             if worker != self._share.worker:
                 for family in _read(self._share, worker):
                     total.add(family, _any if worker in serving else _is_lasting)
@@ -158,7 +158,7 @@ def _encode(families: Iterable[Metric]) -> bytes:
     ).encode()
 
 
-def _read(share: HostShare, worker: int) -> list[Metric]:
+def _read(share: WorkerMemory, worker: int) -> list[Metric]:
     """Return what a worker has published last."""
     assert share.memory is not None
     document = share.memory.publication(worker).read()

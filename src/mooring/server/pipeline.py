@@ -12,7 +12,7 @@ Rules kept here:
 * Between reading the credentials and the decision of the authorizers there is no `await` (law 2), unless a verdict is deferred;
   the authorizers then decide on the views after it. Views that are too old are renewed first, or the answer is 503.
 * A request that waited, for its record, its body or a seat, goes through steps 3 to 5 again on the newest views
-  (`mooring.server.authentication.standing`), and credential and right once more when it writes.
+  (`mooring.server.authentication.recheck`), and credential and right once more when it writes.
 * The client learns no more than it may: 401 says `Unauthorized` and nothing else; a bug of the server says `InternalError` and the
   Audit-Id, under which the operator finds the rest (law 11).
 * Failed authentications are limited for each source. Beyond the budget each failure is answered late and with 429. A valid
@@ -35,12 +35,12 @@ from mooring.apimachinery.names import uuid4
 from mooring.apimachinery.options import parse_timeout
 from mooring.apimachinery.requestinfo import RequestInfo, parse_request
 from mooring.apimachinery.status import forbidden_error
+from mooring.authn.authfailures import AuthFailureLimiter
 from mooring.authn.chain import BASIC, Outcome, RejectedBy
 from mooring.authn.credentials import Authenticator, Credentials, read_credentials
-from mooring.authn.guesses import GuessLimiter
 from mooring.authn.impersonation import NeededGrant, read_impersonation
 from mooring.authn.reasons import GUESSING
-from mooring.authn.requestheader import Stripping
+from mooring.authn.requestheader import HeaderStripper
 from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.clock import Clock
 from mooring.errors import (
@@ -59,8 +59,13 @@ from mooring.errors import (
 from mooring.identity import ANONYMOUS, BOOTSTRAPPERS, MASTERS, NODES, RECOVERING_NODES, UserInfo, is_text
 from mooring.registry.store import Registry
 from mooring.server.audit.auditor import HEALTH_PATHS, Auditor
-from mooring.server.authentication.secondstage import SecondStage
-from mooring.server.authentication.standing import UNDECIDED_SECONDS, CredentialEndedError, CredentialGate, Standing
+from mooring.server.authentication.deferred import DeferredAuthentication
+from mooring.server.authentication.recheck import (
+    UNDECIDED_SECONDS,
+    CredentialEndedError,
+    CredentialJudge,
+    CredentialRecheck,
+)
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.metrics import Metrics
 from mooring.server.openwatches import OpenWatches
@@ -124,11 +129,11 @@ class Pipeline:
         self,
         *,
         authenticators: Sequence[Authenticator],
-        second_stage: SecondStage,
+        deferred_authentication: DeferredAuthentication,
         refusals: Refusals,
         schemes: Mapping[str, str],
         open_watches: OpenWatches,
-        stripping: Stripping,
+        header_stripper: HeaderStripper,
         authorize: Callable[[Attributes], Decision],
         dispatch: Callable[[RequestContext], Awaitable[Response]],
         registry: Registry,
@@ -136,25 +141,25 @@ class Pipeline:
         clock: Clock,
         entropy: Callable[[int], bytes],
         flow: FlowControl,
-        guesses: GuessLimiter,
+        auth_failures: AuthFailureLimiter,
         audit: Auditor,
         metrics: Metrics,
         supervisor: Supervisor | None = None,
     ) -> None:
         self._authenticators = authenticators
-        self._credential_gate = CredentialGate(registry, second_stage, guesses, audiences, clock)
+        self._credential_judge = CredentialJudge(registry, deferred_authentication, auth_failures, audiences, clock)
         self.refusals = refusals
         self._schemes = schemes
         self._challenges = challenges(schemes)
         self._open_watches = open_watches
-        self._stripping = stripping
+        self._header_stripper = header_stripper
         self._authorize = authorize
         self.dispatch = dispatch
         self._registry = registry
         self._clock = clock
         self._entropy = entropy
         self.flow = flow
-        self._guesses = guesses
+        self._auth_failures = auth_failures
         self._audit = audit
         self._metrics = metrics
         self._supervisor = supervisor
@@ -225,15 +230,15 @@ class Pipeline:
         if outcome.user is None:
             raise await self._refuse(context, outcome, UnauthorizedError())
         context.user = outcome.user
-        context.standing = standing = self._standing(context, credentials, self._authenticators, revision)
+        context.recheck = recheck = self._recheck(context, credentials, self._authenticators, revision)
         # Views beyond their maximum age must not judge (docs/adr/0079). Health checks are answered, because they say
         # what is wrong.
         if self._registry.cache.is_late and not request.path.startswith(HEALTH_PATHS):
-            await standing.judge_again()
+            await recheck.judge_again()
         # A long query takes milliseconds to parse, so only that of an authenticated client is parsed.
         info = context.info = parse_request(request.method, request.path, request.query)
         # Handlers know which user sent a request, and not by which credential (`mooring.authn.requestheader`).
-        kept = self._stripping.left(request.headers)
+        kept = self._header_stripper.left(request.headers)
         if len(kept) < len(request.headers):
             request.headers = kept
         context.warnings += (*credentials.warnings, *outcome.warnings)
@@ -249,23 +254,23 @@ class Pipeline:
         if self._audit.blocks:
             await self._audit.confirm(context)
             # The record may wait for the disk. The credential may have been revoked meanwhile.
-            await self._judge_again(context, standing, attributes)
+            await self._judge_again(context, recheck, attributes)
         # A body is received only from a client that may send it. It is received before a seat is taken, so that a slow
         # sender delays no other client.
         if await request.load(_body_limit(context.user)):
             # The sender decides how long the body takes. The credential may have been revoked meanwhile.
-            await self._judge_again(context, standing, attributes)
+            await self._judge_again(context, recheck, attributes)
             if self._audit.keeps_bodies:
                 context.body = await request.body()
         if info.path in HEALTH_PATHS or _is_exempt(context.user, info):
-            return await self._run(context, standing, attributes)
+            return await self._run(context, recheck, attributes)
         # Anonymous requests have the lowest share: they start only while no request of a user waits.
         if context.user.username == ANONYMOUS:
             waited = await self.flow.enter_anonymous()
             try:
                 if waited:
-                    await self._judge_again(context, standing, attributes)
-                return await self._run(context, standing, attributes)
+                    await self._judge_again(context, recheck, attributes)
+                return await self._run(context, recheck, attributes)
             finally:
                 self.flow.leave_anonymous()
         name = context.user.username
@@ -275,17 +280,17 @@ class Pipeline:
         try:
             if waited:
                 # The request waited in a queue. The credential may have been revoked meanwhile.
-                await self._judge_again(context, standing, attributes)
-            response = await self._run(context, standing, attributes)
+                await self._judge_again(context, recheck, attributes)
+            response = await self._run(context, recheck, attributes)
         finally:
             self.flow.leave()
         # While several users are active, the reply must not wait for the work of the other users.
         response.at_once = self.flow.shared
         return response
 
-    async def _judge_again(self, context: RequestContext, standing: Standing, attributes: Attributes) -> None:
+    async def _judge_again(self, context: RequestContext, recheck: CredentialRecheck, attributes: Attributes) -> None:
         """Judge credential, impersonation and right again after a wait. Raises UnauthorizedError, ForbiddenError."""
-        await standing.judge_again()
+        await recheck.judge_again()
         self._judge_right_again(context, attributes)
 
     def _judge_right_again(self, context: RequestContext, attributes: Attributes) -> None:
@@ -306,23 +311,23 @@ class Pipeline:
         # The path of the route and not of the client: its spelling must not become a label of a metric.
         context.info = parse_request(request.method, route.path, {})
         context.routed = context.supervised = True
-        standing: Standing | None = None
+        recheck: CredentialRecheck | None = None
         if route.access is Access.PUBLIC:
             context.annotations["authorization.k8s.io/decision"] = "allow"
             context.annotations["authorization.k8s.io/reason"] = "supervisor: public level"
         else:
             # Before the method is checked: a client without the groups of the route does not learn its methods.
-            standing = await self._admit(context, supervisor, route)
+            recheck = await self._admit(context, supervisor, route)
         if self._audit.on_arrival:
             self._audit.received(context)
         if self._audit.blocks:
             await self._audit.confirm(context)
-            if standing is not None:
+            if recheck is not None:
                 # The record may wait for the disk. The credential may have been revoked meanwhile.
-                await standing.judge_again()
+                await recheck.judge_again()
         if route.methods is not None and request.method not in route.methods:
             raise MethodNotAllowedError()
-        if standing is None:
+        if recheck is None:
             # A public route needs no credential, so nothing can be judged again after the wait.
             await self.flow.enter_anonymous()
             try:
@@ -331,7 +336,7 @@ class Pipeline:
                 self.flow.leave_anonymous()
         if await request.load(route.max_body):
             # The sender decides how long the body takes. The credential may have been revoked meanwhile.
-            await standing.judge_again()
+            await recheck.judge_again()
         # Screened before a place is taken: a request that is refused anyway must not occupy one.
         if route.screen is not None:
             route.screen(context)
@@ -341,15 +346,15 @@ class Pipeline:
             with places:
                 async with asyncio.timeout(SUPERVISED_SECONDS):
                     # The request may have waited for its seat. The credential may have been revoked meanwhile.
-                    await standing.judge_again()
+                    await recheck.judge_again()
                     return await route.serve(context)
         except TimeoutError as error:
             raise RequestTimeoutError(f"the server did not answer within {SUPERVISED_SECONDS:.0f} seconds") from error
         finally:
             self.flow.leave()
 
-    async def _admit(self, context: RequestContext, supervisor: Supervisor, route: Supervised) -> Standing:
-        """Authenticate a request to the supervisor API, and return the standing of its credential.
+    async def _admit(self, context: RequestContext, supervisor: Supervisor, route: Supervised) -> CredentialRecheck:
+        """Authenticate a request to the supervisor API, and return what judges its credential again.
 
         Raises UnauthorizedError, ForbiddenError, TooManyRequestsError.
         """
@@ -357,7 +362,7 @@ class Pipeline:
         credentials = _credentials(request, supervisor.schemes)
         # A token that a person chose can be guessed, and opens the keys of the cluster: no password of a source beyond
         # its budget of failures is judged.
-        if credentials.basic is not None and self._guesses.exhausted(
+        if credentials.basic is not None and self._auth_failures.exhausted(
             request.connection.network, self._clock.monotonic()
         ):
             raise await self._refuse(context, _TOO_MANY_GUESSES, TooManyRequestsError())
@@ -386,24 +391,24 @@ class Pipeline:
             source = request.connection.network
             log.info("%s: supervisor: %s is forbidden for %s: %s", context.audit_id, route.path, source, reason)
             raise SupervisorForbiddenError("forbidden")
-        context.standing = standing = self._standing(
+        context.recheck = recheck = self._recheck(
             context, credentials, authenticators, revision, SUPERVISOR_UNAUTHORIZED
         )
         # Views beyond their maximum age must not judge (docs/adr/0079).
         if self._registry.cache.is_late:
-            await standing.judge_again()
-        return standing
+            await recheck.judge_again()
+        return recheck
 
-    def _standing(
+    def _recheck(
         self,
         context: RequestContext,
         credentials: Credentials,
         authenticators: Sequence[Authenticator],
         revision: int,
         unauthorized: str = UNAUTHORIZED,
-    ) -> Standing:
-        return Standing(
-            self._credential_gate,
+    ) -> CredentialRecheck:
+        return CredentialRecheck(
+            self._credential_judge,
             credentials,
             authenticators,
             context.outcome,
@@ -418,7 +423,7 @@ class Pipeline:
     ) -> Outcome:
         """Run the chain of authenticators. Waits only for deferred verdicts."""
         source = context.request.connection.network
-        return await self._credential_gate.judge(credentials, authenticators, source, context.received)
+        return await self._credential_judge.judge(credentials, authenticators, source, context.received)
 
     def _attributes(self, context: RequestContext) -> Attributes:
         info = context.info
@@ -438,7 +443,7 @@ class Pipeline:
             label_selector=query.get("labelSelector", ("",))[0],
         )
 
-    async def _run(self, context: RequestContext, standing: Standing, attributes: Attributes) -> Response:
+    async def _run(self, context: RequestContext, recheck: CredentialRecheck, attributes: Attributes) -> Response:
         """Dispatch the request. A read that waited for newer views counts by them: they may say that the credential has ended.
 
         So does one that waited in vain. A review, and a POST to a path that is not a resource, count by the views after them: a
@@ -447,11 +452,11 @@ class Pipeline:
         registry = self._registry
         # Read before the handler: a read that waited for newer views is judged by them.
         revision = registry.cache.revision
-        standing.require(partial(self._judge_right_again, context, attributes))
+        recheck.require(partial(self._judge_right_again, context, attributes))
         try:
             response = await self._run_in_time(context)
         finally:
-            standing.require(None)  # it refers to the context, which refers to the standing
+            recheck.require(None)  # it refers to the context, which refers to the recheck
         info = context.info
         if response.stream is not None or info.path.startswith(HEALTH_PATHS) or context.ended_itself:
             return response
@@ -461,7 +466,7 @@ class Pipeline:
             # A service outside may have been asked, or a thread. A write is judged at its commit.
             has_waited = info.resource in _REVIEWS or not info.is_resource
         if has_waited:
-            await self._judge_again(context, standing, attributes)
+            await self._judge_again(context, recheck, attributes)
         return response
 
     async def _run_in_time(self, context: RequestContext) -> Response:
@@ -517,7 +522,7 @@ class Pipeline:
         context.rejected_reason = outcome.rejected_reason
         source = context.request.connection.network
         is_failure = any(not (refusal.is_undecided or refusal.ends_chain) for refusal in outcome.refusals)
-        seconds = self._guesses.failed(source, self._clock.monotonic()) if is_failure else 0.0
+        seconds = self._auth_failures.failed(source, self._clock.monotonic()) if is_failure else 0.0
         if not seconds:
             log.info(
                 "%s: authentication refused for %s: %s", context.audit_id, source, reasons or outcome.rejected_reason
@@ -590,8 +595,8 @@ class Pipeline:
     def _end_of(self, context: RequestContext) -> str:
         """Return why a running watch ends now: its credential, its impersonation or its right has ended. "" while it goes on."""
         try:
-            if context.standing is not None:
-                context.standing.check_running()
+            if context.recheck is not None:
+                context.recheck.check_running()
             if not context.supervised:
                 self._judge_right_again(context, self._attributes(context))
         except CredentialEndedError as ended:
@@ -611,7 +616,7 @@ class Pipeline:
 
 def _credentials(request: Request, schemes: Mapping[str, str]) -> Credentials:
     """Return the credentials of a request. `schemes`: those beside Bearer that an authenticator judges."""
-    sent = request.headers  # those of now: the standing of the credential outlives what stripping removes
+    sent = request.headers  # those of now: the credential is judged again after the headers are stripped
     return read_credentials(
         request.header_reader(),
         request.connection.chain,

@@ -15,15 +15,15 @@ from mooring.authn.chain import Outcome
 from mooring.authn.credentials import CONNECTION, Authenticator
 from mooring.errors import ForbiddenError, TooManyRequestsError
 from mooring.identity import UserInfo
-from mooring.server.hostshare.share import ALONE, Count, Counted, HostShare
+from mooring.server.sharedmemory import ALONE, Count, Counted, WorkerMemory
 from mooring.server.transport.http import Request, Response
 from mooring.trust.k3s.identity import Access
 
 _NOT_AUTHENTICATED = Outcome(None)
 
 
-class CredentialStanding(Gate, Protocol):
-    """The credential of a request, without the credential itself (`mooring.server.authentication.standing`)."""
+class Recheck(Gate, Protocol):
+    """The credential of a request, without the credential itself (`mooring.server.authentication.recheck`)."""
 
     def check_running(self) -> None:
         """Return when the credential of a running watch counts now. Raises UnauthorizedError."""
@@ -48,7 +48,7 @@ class RequestContext:
     annotations: dict[str, str] = field(default_factory=dict)
     outcome: Outcome = _NOT_AUTHENTICATED
     """Verdicts of the authenticators."""
-    standing: CredentialStanding | None = None
+    recheck: Recheck | None = None
     """Judges the credential again when the request takes effect; None for a request without authentication."""
     rejected_reason: str = ""
     """Reason for which the request is refused, for the operator."""
@@ -68,16 +68,16 @@ class RequestContext:
 
     async def prepare(self) -> None:
         """Return when the views are young enough to judge by, after a wait. Raises ApiError."""
-        if self.standing is not None:
-            await self.standing.prepare()
+        if self.recheck is not None:
+            await self.recheck.prepare()
 
     async def confirm(self) -> None:
         """Return when the credential counts by views as fresh as a linearizable read. The effect follows with no `await`.
 
         Raises UnauthorizedError.
         """
-        if self.standing is not None:
-            await self.standing.confirm()
+        if self.recheck is not None:
+            await self.recheck.confirm()
 
 
 # Requests to the supervisor API of k3s: a second way through the pipeline, which groups open and not the authorizers.
@@ -138,7 +138,7 @@ class Supervisor:
 class InFlight:
     """Requests at agent level that run now."""
 
-    def __init__(self, share: HostShare = ALONE) -> None:
+    def __init__(self, share: WorkerMemory = ALONE) -> None:
         self._share = share
         self._counts = {
             True: _Running(share.count(Counted.SUPERVISOR_READING), MAX_READING),

@@ -1,4 +1,4 @@
-"""Heartbeats of the workers (`mooring.plane.workers.line`): what counts as hanging, and what the parent reads."""
+"""Heartbeats of the workers (`mooring.plane.workers.pipe`): what counts as hanging, and what the parent reads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from mooring.plane.lifecycle import Seats
-from mooring.plane.workers.line import BEAT_SECONDS, HUNG_LOOKS, LOOK_SECONDS, Looks, beat
-from mooring.server.hostshare.share import Counted
+from mooring.plane.lifecycle import WorkerSlots
+from mooring.plane.workers.pipe import BEAT_SECONDS, HUNG_LOOKS, LOOK_SECONDS, Looks, beat
+from mooring.server.sharedmemory import Counted
 
 HOUR = 3600.0
 
@@ -48,16 +48,16 @@ def test_a_worker_hangs_after_a_minute_in_which_a_loop_that_runs_beats_many_time
 
 
 def test_the_parent_reads_what_the_event_loop_of_a_worker_counts() -> None:
-    seats = Seats(2, 2, ())
+    slots = WorkerSlots(2, 2, ())
     loop = Mock(asyncio.AbstractEventLoop)
-    beat(loop, seats.of(1).share.count(Counted.BEATS))
-    read = [seats.beats(1)]
+    beat(loop, slots.of(1).share.count(Counted.BEATS))
+    read = [slots.beats(1)]
     for _ in range(2):
         seconds, call, *arguments = loop.call_later.call_args.args
         assert seconds == BEAT_SECONDS
         call(*arguments)
-        read.append(seats.beats(1))
+        read.append(slots.beats(1))
     assert read == [1, 2, 3]
-    assert seats.beats(0) == 0
-    seats.clear(1)
-    assert seats.beats(1) == 0
+    assert slots.beats(0) == 0
+    slots.clear(1)
+    assert slots.beats(1) == 0

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mooring.plane.workers import line as words
-from mooring.plane.workers.line import MAX_TEXT, line_pair
+from mooring.plane.workers import pipe as words
+from mooring.plane.workers.pipe import MAX_TEXT, line_pair
 from tests.support import forkserver
 
 SECONDS = 30.0

@@ -44,7 +44,7 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates, key_identities
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.clientcertificate import CheckedPeer, PathCertificate, RecordedPeer
+from mooring.pki.x509.clientcertificate import ClientCertificate, PathCertificate, RecordedCertificate
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.signers import (
     K3S_KUBELET_CLIENT,
@@ -263,7 +263,7 @@ class Inventory:
     def _judged_entry(self, entry: Obj, node: str, views: Views, now: datetime) -> Judged:
         """Return the verdict of the denylist on a certificate of the lineage. `node` has it as its serving certificate."""
         number, issuer, key = entry["serialNumber"], entry.get("issuer", ""), entry.get("publicKey", "")
-        peer = RecordedPeer(
+        peer = RecordedCertificate(
             # k3s's subject lacks the prefix, by which the membership would take it for a user that machines share
             common_name=f"{NODE_PREFIX}{node}" if node else entry.get("subject", ""),
             node_name=node,
@@ -294,7 +294,7 @@ class Inventory:
         number = normalized(key.get("serialNumber", ""))
         record = self.issued.get(number, {})
         public_key, expires = key.get("publicKey", ""), record.get("notAfter") or key.get("notAfter", "")
-        peer = RecordedPeer(
+        peer = RecordedCertificate(
             common_name=user if self.nodes is not None else f"{NODE_PREFIX}{node}",
             node_name=node,
             fingerprint=str(record.get("certificate", "")).removeprefix("sha256:"),
@@ -378,7 +378,7 @@ class Judged:
     reason: str = ""
 
 
-def judge(peer: CheckedPeer, views: Views, now: datetime) -> Judged:
+def judge(peer: ClientCertificate, views: Views, now: datetime) -> Judged:
     """Return the verdict of the denylist and of the membership on a certificate. Its end and its CA are not judged."""
     for _, entry in revocations.entries_about(peer, views[PLURAL]):
         return Judged(REVOKED, entry["metadata"]["name"], spec_of(entry).get("reason", ""))

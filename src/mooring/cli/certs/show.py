@@ -60,7 +60,7 @@ from mooring.pki.keys import accepted_public_key, public_key_fingerprint
 from mooring.pki.x509 import names
 from mooring.pki.x509.bundles import certificates_among, certificates_pem, key_identities
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.clientcertificate import PathCertificate, RecordedPeer
+from mooring.pki.x509.clientcertificate import PathCertificate, RecordedCertificate
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.signers import K3S_KUBELET_SERVING, KUBELET_SERVING, machine_of
 from mooring.trust.discovery import clusterinfo
@@ -326,7 +326,7 @@ def _judged(leaf: Certificate, number: str, public_key: str, node: str, known: I
     """Return the verdict on a certificate by its end and by the objects."""
     if leaf.not_valid_after_utc <= now:
         return Judged(EXPIRED)
-    peer = RecordedPeer(
+    peer = RecordedCertificate(
         common_name=names.common_name(leaf.subject),
         node_name=node,
         fingerprint=leaf.fingerprint,

@@ -32,7 +32,7 @@ from mooring.duration import format_duration
 from mooring.errors import ConfigError
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.clusterca import ClientIssuers
+from mooring.pki.x509.clusterca import CombinedIssuers
 from mooring.plane.configuration import ServerConfig, declared_settings
 from mooring.plane.datadirectory import Reloading, only_server
 from mooring.plane.keystore import KeyStore
@@ -242,7 +242,7 @@ async def _first_boot(
         registry = parts.registry
         is_first = registry.views["configmaps"].get(clusterinfo.NAME, clusterinfo.NAMESPACE) is None
         signing = SignerAuthorities(config[SigningSettings], key_store.ca.for_signer, Reloading())
-        issuers = ClientIssuers(key_store.ca, signing.client_cas)
+        issuers = CombinedIssuers(key_store.ca, signing.client_cas)
         first_boot = FirstBoot(registry, clock, config, RootCa(key_store.serving_ca_pem), issuers)
         await first_boot.run()
         token = token_flags.token(is_first and accepts_tokens(config))

@@ -42,7 +42,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.revocations import entries_about
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.identity import NODE_PREFIX
-from mooring.pki.x509.clientcertificate import PathCertificate, RecordedPeer
+from mooring.pki.x509.clientcertificate import PathCertificate, RecordedCertificate
 
 TRUSTED_CAS = "mooring.dev/trusted-cas"
 """Annotation of a Node in which an agent lists the pins of the CAs under which it verifies the server, separated by commas."""
@@ -259,7 +259,7 @@ def _counting(name: str, identity: Obj, views: Views, now: datetime) -> list[Obj
 def _is_revoked(name: str, key: Obj, views: Views) -> bool:
     """Return true when an entry of the denylist that can be read concerns the certificate."""
     number, issuer, public_key = (key.get(field, "") for field in ("serialNumber", "issuer", "publicKey"))
-    peer = RecordedPeer(
+    peer = RecordedCertificate(
         common_name=f"{NODE_PREFIX}{name}",
         node_name=name,
         fingerprint="",

@@ -24,7 +24,7 @@ from mooring.identity import (
     SERVICE_ACCOUNT_PREFIX,
     bootstrap_token_id,
 )
-from mooring.pki.x509.clientcertificate import CheckedPeer, recorded_peer
+from mooring.pki.x509.clientcertificate import ClientCertificate, recorded_certificate
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.signers import NODE_SIGNERS, SUPERVISOR_SIGNERS, Extra, node_name_in
 from mooring.trust.bootstraptoken.restrictions import (
@@ -94,7 +94,7 @@ def _certificate_objection(issuance: Issuance, views: Views, crls: ClientCrls) -
     record = requester_certificate_of(issuance.csr)
     if not record:
         return None
-    peer = recorded_peer(record)
+    peer = recorded_certificate(record)
     if peer is None:
         return Objection(REQUESTER_UNKNOWN, "the record of the requester's certificate cannot be read")
     now = issuance.now
@@ -131,7 +131,7 @@ def _membership_objection(name: str, issuance: Issuance, views: Views) -> Object
     return None if _is_same_machine(issuance, identity) else _changed_hands(name)
 
 
-def _key_objection(peer: CheckedPeer, issuance: Issuance, views: Views) -> Objection | None:
+def _key_objection(peer: ClientCertificate, issuance: Issuance, views: Views) -> Objection | None:
     """Return an objection to a certificate whose key lost the name in the second in which the request was made.
 
     Times of objects have no fraction: a request of that second may be from before or after the change.

@@ -25,7 +25,7 @@ class PathCertificate:
     public_keys: tuple[str, ...]
 
 
-class CheckedPeer(Protocol):
+class ClientCertificate(Protocol):
     """A certificate that was verified, now or when its facts were recorded."""
 
     @property
@@ -62,7 +62,7 @@ class CheckedPeer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedPeer:
+class RecordedCertificate:
     """Facts of a certificate from before."""
 
     common_name: str
@@ -75,7 +75,7 @@ class RecordedPeer:
     path: tuple[PathCertificate, ...]
 
 
-def recorded(peer: CheckedPeer) -> str:
+def recorded(peer: ClientCertificate) -> str:
     """Return the facts as one line of JSON. Of common names those of nodes are kept: no check reads another."""
     name = peer.common_name
     facts = {
@@ -91,7 +91,7 @@ def recorded(peer: CheckedPeer) -> str:
     return json.dumps(facts, separators=(",", ":"))
 
 
-def recorded_peer(text: str) -> RecordedPeer | None:
+def recorded_certificate(text: str) -> RecordedCertificate | None:
     """Return the facts in a record; None when it cannot be read."""
     try:
         facts: Any = json.loads(text)
@@ -101,6 +101,6 @@ def recorded_peer(text: str) -> RecordedPeer | None:
         path = tuple(
             PathCertificate(str(serial), str(by), tuple(map(str, keys))) for serial, by, *keys in facts["path"]
         )
-        return RecordedPeer(name, node, fingerprint, number, key, issuer, issued_at, path)
+        return RecordedCertificate(name, node, fingerprint, number, key, issuer, issued_at, path)
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

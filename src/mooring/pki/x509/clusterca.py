@@ -315,7 +315,7 @@ def _content(state: CaState) -> tuple[Certificate, *tuple[Certificates, ...]]:
 # * Holders read it at each use, because files of CAs change while the server runs.
 
 
-class IssuingCas(Protocol):
+class ClientCertificateIssuers(Protocol):
     """CAs that issue client certificates now. `ClusterCa` and `ClientIssuers` are such."""
 
     @property
@@ -350,7 +350,7 @@ class IssuingCas(Protocol):
         """Call `use` after each change."""
 
 
-class ClientIssuers(Observed[[]]):
+class CombinedIssuers(Observed[[]]):
     """The cluster's own CA, and the CAs of single signers of client certificates."""
 
     def __init__(self, own: ClusterCa, signers: Callable[[], Mapping[str, CaState]]) -> None:

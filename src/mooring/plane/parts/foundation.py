@@ -33,8 +33,8 @@ from mooring.registry.write.serversideapply import Observe, ignore
 from mooring.server.audit.auditevent import read_policy
 from mooring.server.audit.auditor import Auditor
 from mooring.server.audit.logfile import AuditLog
-from mooring.server.hostshare.share import HostShare
 from mooring.server.metrics import Metrics
+from mooring.server.sharedmemory import WorkerMemory
 from mooring.settings.addresses import Network
 from mooring.settings.controllers import ControllerManagerSettings
 from mooring.settings.network import NetworkSettings
@@ -218,7 +218,7 @@ class Audit:
     auditor: Auditor
 
 
-def build_audit(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes], share: HostShare) -> Audit:
+def build_audit(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes], share: WorkerMemory) -> Audit:
     """Return the audit of a server with this configuration; the log is not open yet. Raises ConfigError for a bad policy."""
     settings = config[AuditSettings]
     log = AuditLog(
@@ -244,7 +244,7 @@ class Process:
     identity: str
     is_gone: Callable[[str], bool]
     """Returns whether the process of another identity is known to have ended."""
-    share: HostShare = field(default_factory=HostShare)
+    share: WorkerMemory = field(default_factory=WorkerMemory)
     """Part of this process in the state that the workers of the host share; by default that of a process that is alone."""
 
 

@@ -8,10 +8,10 @@ from functools import partial
 
 from mooring.api.kinds import RESOURCES
 from mooring.apimachinery.schema import Obj
-from mooring.authn.guesses import GuessLimiter
+from mooring.authn.authfailures import AuthFailureLimiter
 from mooring.authn.k3stoken import K3sTokenAuthenticator
 from mooring.authn.login import LoginSettings
-from mooring.authn.requestheader import Stripping
+from mooring.authn.requestheader import HeaderStripper
 from mooring.authn.requestheadersettings import RequestHeaderSettings
 from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.controllers.certificates.approval import would_approve
@@ -29,7 +29,7 @@ from mooring.plane.sharedkeys.tokenfile import JoinTokenFiles
 from mooring.server.endpoints.debugauthentication import Explanations
 from mooring.server.endpoints.debugauthentication import answers as refusal_answers
 from mooring.server.endpoints.discovery import TokenIssuer
-from mooring.server.endpoints.leave import Departures
+from mooring.server.endpoints.leave import LeaveHandler
 from mooring.server.endpoints.reviews import Reviewers
 from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.endpoints.state import EncryptionReport, StatusReport
@@ -43,7 +43,6 @@ from mooring.server.endpoints.tokens import LoginParts, TokenRequests
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.hostmetrics import QUESTION as METRICS_QUESTION
 from mooring.server.hostmetrics import HostMetrics
-from mooring.server.hostshare.siblings import Siblings
 from mooring.server.metrics import EventLoopLag
 from mooring.server.openwatches import OpenWatches
 from mooring.server.pipeline import Pipeline
@@ -57,6 +56,7 @@ from mooring.server.transport.http import Application
 from mooring.server.transport.http1 import Http1Connection
 from mooring.server.transport.http2 import Http2Server
 from mooring.server.transport.listener import Listener, affordable_connections
+from mooring.server.workerqueries import WorkerQueries
 from mooring.settings.serving import FlowControlSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.encryption import keychange
@@ -194,11 +194,11 @@ class Http:
         self.flow = FlowControl(
             clock, anonymous_per_second=config[FlowControlSettings].anonymous_requests_per_second, share=share
         )
-        self.guesses = GuessLimiter(buckets=share.buckets())
+        self.auth_failures = AuthFailureLimiter(buckets=share.buckets())
         self.refusals = Refusals()
         self.host_metrics = HostMetrics(base.metrics, share)
         questions = {METRICS_QUESTION: self.host_metrics.answer, **refusal_answers(self.refusals)}
-        self.siblings = Siblings(questions, share)
+        self.worker_queries = WorkerQueries(questions, share)
         self.supervisor = build_supervisor(
             base, trust, upkeep.shared_keys, controllers.settings, lambda: self.health.report("readyz")[0]
         )
@@ -214,11 +214,11 @@ class Http:
         )
         self.pipeline = Pipeline(
             authenticators=authentication.authenticators,
-            second_stage=authentication.second_stage,
+            deferred_authentication=authentication.deferred_authentication,
             refusals=self.refusals,
             schemes=authentication.schemes,
             open_watches=self.open_watches,
-            stripping=Stripping(config[RequestHeaderSettings].names),
+            header_stripper=HeaderStripper(config[RequestHeaderSettings].names),
             authorize=base.parts.authorize,
             dispatch=Router(
                 self._services(base, trust, upkeep), Resources(registry, self.watches, clock, base.parts.authorize)
@@ -228,7 +228,7 @@ class Http:
             clock=clock,
             entropy=base.entropy,
             flow=self.flow,
-            guesses=self.guesses,
+            auth_failures=self.auth_failures,
             audit=base.audit.auditor,
             metrics=base.metrics,
             supervisor=None if self.supervisor is None else self.supervisor.supervisor,
@@ -250,13 +250,13 @@ class Http:
         return Services(
             api=ServedApi(resources=RESOURCES, server_address=address),
             health=self.health,
-            metrics=partial(self.host_metrics.text, self.siblings),
+            metrics=partial(self.host_metrics.text, self.worker_queries),
             reviewers=Reviewers(
                 registry=parts.registry,
                 authorize=parts.authorize,
                 rbac=parts.rbac,
                 authenticators=authentication.authenticators,
-                second_stage=authentication.second_stage,
+                deferred_authentication=authentication.deferred_authentication,
                 audiences=tokens.audiences,
             ),
             token_requests=TokenRequests(
@@ -273,7 +273,7 @@ class Http:
                 jwks_uri=tokens.service_account_jwks_uri or f"https://{address}/openid/v1/jwks",
                 keys=keys,
             ),
-            departures=Departures(registry=parts.registry, entropy=base.entropy),
+            leave_handler=LeaveHandler(registry=parts.registry, entropy=base.entropy),
             logins=LoginParts(
                 ttl=config[LoginSettings].login_ttl,
                 from_request_header=config[LoginSettings].login_from_request_header,
@@ -287,11 +287,11 @@ class Http:
             ),
             explanations=Explanations(
                 authenticators=authentication.authenticators,
-                second_stage=authentication.second_stage,
+                deferred_authentication=authentication.deferred_authentication,
                 registry=parts.registry,
                 audiences=tokens.audiences,
                 refusals=self.refusals,
-                siblings=self.siblings,
+                worker_queries=self.worker_queries,
             ),
             encryption=EncryptionReport(
                 config_hash=lambda: parts.encryption.config_hash, usage=parts.encryption.storage.usage

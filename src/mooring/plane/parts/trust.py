@@ -14,7 +14,7 @@ from mooring.authn.host import Host, Target
 from mooring.authn.lastuses import LastUses
 from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import Clock
-from mooring.pki.x509.clusterca import ClientIssuers, IssuingCas
+from mooring.pki.x509.clusterca import ClientCertificateIssuers, CombinedIssuers
 from mooring.plane.carolloverfiles import CaRenewal
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.datadirectory import Reloading
@@ -23,10 +23,10 @@ from mooring.plane.parts.foundation import Foundation
 from mooring.plane.servingcertificate import ServingContext, ServingPair
 from mooring.plane.signingkeys import FollowedPolicy, SignerAuthorities
 from mooring.server.authentication.clientcas import FollowedClientCas
+from mooring.server.authentication.deferred import DeferredAuthentication
 from mooring.server.authentication.kubeconfigtarget import TargetConnector
 from mooring.server.authentication.oidc import FollowedConfiguration
 from mooring.server.authentication.providers import FollowedTokenKeys
-from mooring.server.authentication.secondstage import SecondStage
 from mooring.settings.serving import ServingSettings
 from mooring.settings.signing import SigningSettings
 
@@ -42,7 +42,7 @@ class Authentication:
         entropy: Callable[[int], bytes],
         *,
         reloading: Reloading,
-        issuers: IssuingCas,
+        issuers: ClientCertificateIssuers,
         client_cas_changed: Callable[[], None],
         credentials_changed: Callable[[], None],
         count_review: Callable[[str], None],
@@ -66,14 +66,14 @@ class Authentication:
         self.client_cas = FollowedClientCas(config, issuers, self.reloading)
         targets: dict[str, Target] = {}
         self.client_cas.subscribe(client_cas_changed)
-        self.second_stage = SecondStage(clock, entropy, targets, workers)
+        self.deferred_authentication = DeferredAuthentication(clock, entropy, targets, workers)
         self.host = Host(
             clock=clock,
             entropy=entropy,
             files=self.reloading,
             connect=TargetConnector(clock, self.reloading.read),
             targets=targets,
-            exchanges=self.second_stage,
+            exchanges=self.deferred_authentication,
             count_review=count_review,
             credentials_changed=credentials_changed,
             client_cas=self.client_cas,
@@ -112,7 +112,7 @@ class Authentication:
 
     async def close(self) -> None:
         """End background work and connections."""
-        await self.second_stage.close()
+        await self.deferred_authentication.close()
         for running in self.running:
             await running.close()
 
@@ -131,7 +131,7 @@ class ServedTrust:
         base.parts.encryption.follow(reloading)
         self.signing = SignerAuthorities(config[SigningSettings], key_store.ca.for_signer, reloading)
         self.policy = FollowedPolicy(config[SigningSettings].cluster_signing_policy_file, reloading)
-        self.issuers = ClientIssuers(key_store.ca, self.signing.client_cas)
+        self.issuers = CombinedIssuers(key_store.ca, self.signing.client_cas)
         self.signing.subscribe(self.issuers.notify)
 
         def client_cas_changed() -> None:

@@ -30,7 +30,7 @@ from mooring.errors import AlreadyExistsError, ApiError, ConflictError, MooringE
 from mooring.identity import API_SERVER_USER
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.bundles import certificates
-from mooring.pki.x509.clusterca import IssuingCas
+from mooring.pki.x509.clusterca import ClientCertificateIssuers
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.publishing.configmaps import publish
 from mooring.registry.store import Registry
@@ -63,7 +63,9 @@ _PLURALS = {kind.resource.kind: kind for kind in BY_PLURAL.values()}
 class FirstBoot:
     """Creates and updates the objects of the cluster itself."""
 
-    def __init__(self, registry: Registry, clock: Clock, config: ServerConfig, root_ca: RootCa, ca: IssuingCas) -> None:
+    def __init__(
+        self, registry: Registry, clock: Clock, config: ServerConfig, root_ca: RootCa, ca: ClientCertificateIssuers
+    ) -> None:
         """`root_ca`: CAs that verify the serving certificate; `ca`: the CA that signs client certificates."""
         self._registry = registry
         self._clock = clock

@@ -35,7 +35,7 @@ from mooring.errors import MooringError
 from mooring.identity import API_SERVER_USER
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.canonicalnames import Name
-from mooring.pki.x509.clusterca import IssuingCas
+from mooring.pki.x509.clusterca import ClientCertificateIssuers
 from mooring.plane.maintenance import wait_for_event
 from mooring.plane.publishing.configmaps import publish
 from mooring.plane.publishing.firstboot import FirstBoot
@@ -67,7 +67,7 @@ class TrustPublisher:
         changed: asyncio.Event,
         context: ServingContext,
         root_ca: RootCa,
-        ca: IssuingCas,
+        ca: ClientCertificateIssuers,
         client_cas: Callable[[], Obj],
         serving_names: Callable[[], Obj],
         registry: Registry,

@@ -9,7 +9,7 @@ Rules kept here:
   holds nothing that its end loses.
 * A restart starts one new worker, waits until it serves, and then drains an old one, until all are new. When a new worker cannot
   start, the old ones stay.
-* A worker sees the end of the parent as the end of its line, and drains. No other process has an end of that line.
+* A worker sees the end of the parent as the end of its pipe, and drains. No other process has an end of that line.
 * The first signal to stop drains all workers; the second kills them and ends the process at once. SIGHUP from a terminal that was
   closed is a signal to stop: no parent could restart the workers from there.
 """
@@ -30,8 +30,8 @@ from enum import Enum, IntEnum
 from mooring import queuedoutput
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError, MooringError
-from mooring.plane.workers import line as words
-from mooring.plane.workers.line import Line, Looks, line_pair
+from mooring.plane.workers import pipe as words
+from mooring.plane.workers.pipe import Looks, WorkerPipe, line_pair
 from mooring.servicenotifier import ServiceNotifier
 
 log = logging.getLogger("mooring.workers")
@@ -55,8 +55,8 @@ WORKER_SIGNALS = {
 """Handlers of a new worker, until it has its own."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
-Body = Callable[[int, Line], int]
-"""Runs in the process of a worker, with its seat and its end of the line. Returns the exit code."""
+Body = Callable[[int, WorkerPipe], int]
+"""Runs in the process of a worker, with its slot and its end of the pipe. Returns the exit code."""
 Read = Callable[[], Body]
 """Reads the configuration again and returns the body of new workers. Raises MooringError."""
 
@@ -91,10 +91,10 @@ class Phase(Enum):
 class Worker:
     """One worker process."""
 
-    seat: int
+    slot: int
     """Number among the workers that live at the same time, from 0."""
     pid: int
-    line: Line
+    pipe: WorkerPipe
     body: Body
     began: float
     """Time at which the phase began."""
@@ -104,7 +104,7 @@ class Worker:
 
     @property
     def name(self) -> str:
-        return f"worker {self.seat + 1} (process {self.pid})"
+        return f"worker {self.slot + 1} (process {self.pid})"
 
     @property
     def replaceable(self) -> bool:
@@ -134,7 +134,7 @@ class Restart:
 
 
 class WorkersParent:
-    """Keeps `count` workers serving. `seats` is one more: a restart starts a new worker before an old one ends."""
+    """Keeps `count` workers serving. `slots` is one more: a restart starts a new worker before an old one ends."""
 
     def __init__(
         self,
@@ -145,20 +145,20 @@ class WorkersParent:
         beats: Callable[[int], int],
         looks: Looks | None = None,
         all_serve: Callable[[], None] = lambda: None,
-        worker_ended: Callable[[int], None] = lambda seat: None,
+        worker_ended: Callable[[int], None] = lambda slot: None,
         stopping: Callable[[], None] = lambda: None,
         limits: Limits | None = None,
         notifier: ServiceNotifier | None = None,
         now: Callable[[], float] | None = None,
     ) -> None:
-        """`beats` returns the heartbeats of a seat, `looks` says which workers hang.
+        """`beats` returns the heartbeats of a slot, `looks` says which workers hang.
 
-        `all_serve` is called once, when all workers serve for the first time, `worker_ended` with the seat of each that ended,
+        `all_serve` is called once, when all workers serve for the first time, `worker_ended` with the slot of each that ended,
         `stopping` once no worker is started any more. `notifier` hears of restarts and gets signs of life. `now` is the
         monotonic time in seconds.
         """
         self.count = count
-        self.seats = seats_for(count)
+        self.slots = slots_for(count)
         self._body = body
         self._read = read
         self._all_serve = all_serve
@@ -206,8 +206,8 @@ class WorkersParent:
         poll = select.poll()
         poll.register(signals, select.POLLIN)
         for worker in self._workers:
-            if not worker.line.ended:
-                poll.register(worker.line.fileno(), select.POLLIN)
+            if not worker.pipe.ended:
+                poll.register(worker.pipe.fileno(), select.POLLIN)
         deadline = min(self._deadlines(), default=None)
         poll.poll(None if deadline is None else max(0.0, deadline - self._now()) * 1000 + 1)
 
@@ -237,7 +237,7 @@ class WorkersParent:
             self._stop()
 
     def _receive(self, worker: Worker) -> None:
-        for word, text in worker.line.receive():
+        for word, text in worker.pipe.receive():
             if word == words.SERVING:
                 self._serves(worker)
             elif word == words.FAILED:
@@ -265,14 +265,14 @@ class WorkersParent:
                 pid, status = worker.pid, 0
             if pid:
                 self._receive(worker)  # its last message
-                worker.line.close()
+                worker.pipe.close()
                 self._workers.remove(worker)
                 self._ended(worker, os.waitstatus_to_exitcode(status))
 
     def _ended(self, worker: Worker, code: int) -> None:
-        self._worker_ended(worker.seat)
+        self._worker_ended(worker.slot)
         for other in self._workers:
-            other.line.send(words.NEIGHBOUR_ENDED)
+            other.pipe.send(words.NEIGHBOUR_ENDED)
         if self._announcer is worker:
             self._announcer = None
         if self._restart is not None and worker in self._restart.old:
@@ -321,7 +321,7 @@ class WorkersParent:
         if self._stage is Stage.READY and self._announcer is None:
             self._announcer = next((one for one in self._workers if one.phase is Phase.SERVING), None)
             if self._announcer is not None:
-                self._announcer.line.send(words.ANNOUNCE)
+                self._announcer.pipe.send(words.ANNOUNCE)
 
     def _advance_restart(self) -> None:
         settled = self._serving() == len(self._workers) == self.count
@@ -354,7 +354,7 @@ class WorkersParent:
         if restart is not None:
             is_turn = len(self._workers) == self.count == self._serving()
             wanted += bool(restart.old) and (is_turn or present > self.count)
-        return min(wanted - present, self.seats - len(self._workers))
+        return min(wanted - present, self.slots - len(self._workers))
 
     def _next_body(self) -> Body:
         restart = self._restart
@@ -375,7 +375,7 @@ class WorkersParent:
 
     def _kill_hung(self, now: float) -> None:
         serving = {worker.pid: worker for worker in self._workers if worker.phase is Phase.SERVING}
-        for pid in self._looks.hung({pid: self._beats(worker.seat) for pid, worker in serving.items()}, now):
+        for pid in self._looks.hung({pid: self._beats(worker.slot) for pid, worker in serving.items()}, now):
             log.error(
                 "%s hangs: its event loop did not run for %g seconds; killing it", serving[pid].name, self._looks.span
             )
@@ -383,7 +383,7 @@ class WorkersParent:
 
     def _drain(self, worker: Worker) -> None:
         worker.phase, worker.began = Phase.DRAINING, self._now()
-        worker.line.send(words.DRAIN)
+        worker.pipe.send(words.DRAIN)
 
     def _stop(self) -> None:
         self._reach(Stage.STOPPING)
@@ -398,7 +398,7 @@ class WorkersParent:
     # -- processes
 
     def _start(self, body: Body) -> None:
-        seat = min(set(range(self.seats)) - {worker.seat for worker in self._workers})
+        slot = min(set(range(self.slots)) - {worker.slot for worker in self._workers})
         ours, theirs = line_pair()
         queuedoutput.drain()
         gc.collect()
@@ -417,19 +417,19 @@ class WorkersParent:
         if pid == 0:
             ours.close()
             for worker in self._workers:
-                worker.line.close()
-            _become_worker(body, seat, theirs)
+                worker.pipe.close()
+            _become_worker(body, slot, theirs)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         theirs.close()
-        self._workers.append(Worker(seat, pid, ours, body, self._now()))
+        self._workers.append(Worker(slot, pid, ours, body, self._now()))
 
 
-def seats_for(count: int) -> int:
-    """Return the number of seats of so many workers."""
+def slots_for(count: int) -> int:
+    """Return the number of slots of so many workers."""
     return count + 1
 
 
-def _become_worker(body: Body, seat: int, line: Line) -> None:
+def _become_worker(body: Body, slot: int, pipe: WorkerPipe) -> None:
     """Run the body in a process that was just forked, and end the process. Nothing of the parent's runs after it."""
     code = EXIT_FAULT
     try:
@@ -437,7 +437,7 @@ def _become_worker(body: Body, seat: int, line: Line) -> None:
         for number, handler in WORKER_SIGNALS.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        code = body(seat, line)
+        code = body(slot, pipe)
     except BaseException:
         log.exception("a worker ended by a fault")
     finally:

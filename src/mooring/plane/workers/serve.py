@@ -26,18 +26,18 @@ from mooring.plane.lifecycle import (
     DRAIN_SECONDS,
     FLUSH_SECONDS,
     RunningServer,
-    Seat,
-    Seats,
+    WorkerSlot,
+    WorkerSlots,
     is_gone,
     process_identity,
     running,
 )
 from mooring.plane.parts.foundation import Process
 from mooring.plane.sharedkeys.start import in_child, prepare_keys
-from mooring.plane.workers import line as words
-from mooring.plane.workers.line import Line, beat
-from mooring.plane.workers.parent import EXIT_FAILED, Body, Limits, WorkersParent, seats_for
-from mooring.server.hostshare.share import Counted
+from mooring.plane.workers import pipe as words
+from mooring.plane.workers.parent import EXIT_FAILED, Body, Limits, WorkersParent, slots_for
+from mooring.plane.workers.pipe import WorkerPipe, beat
+from mooring.server.sharedmemory import Counted
 from mooring.servicenotifier import ServiceNotifier
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import AUTO, MAX_WORKERS, ServingSettings, WorkersSettings
@@ -101,45 +101,53 @@ OWN_NAME = Path("/proc/self/comm")
 
 
 def run_worker(
-    config: ServerConfig, key_store: KeyStore, on_ready: Callable[[RunningServer], None], seat: Seat, line: Line
+    config: ServerConfig,
+    key_store: KeyStore,
+    on_ready: Callable[[RunningServer], None],
+    slot: WorkerSlot,
+    pipe: WorkerPipe,
 ) -> int:
     """Serve until the parent ends or says so. Return the exit code."""
-    _name(seat.number + FIRST)
+    _name(slot.number + FIRST)
     try:
-        uvloop.run(_serve(config, key_store, on_ready, seat, line))
+        uvloop.run(_serve(config, key_store, on_ready, slot, pipe))
     except (MooringError, OSError) as error:
-        line.send(words.FAILED, str(error))
+        pipe.send(words.FAILED, str(error))
         return EXIT_FAILED
     return 0
 
 
 async def _serve(
-    config: ServerConfig, key_store: KeyStore, on_ready: Callable[[RunningServer], None], seat: Seat, line: Line
+    config: ServerConfig,
+    key_store: KeyStore,
+    on_ready: Callable[[RunningServer], None],
+    slot: WorkerSlot,
+    pipe: WorkerPipe,
 ) -> None:
     loop = asyncio.get_running_loop()
     draining = asyncio.Event()
     server: RunningServer | None = None
 
     def receive() -> None:
-        for word, _ in line.receive():
+        for word, _ in pipe.receive():
             if word == words.DRAIN:
                 draining.set()
             elif word == words.NEIGHBOUR_ENDED and server is not None:
                 server.assembly.controllers.elector.look_now()
             elif word == words.ANNOUNCE and server is not None:
                 on_ready(server)
-                line.send(words.ANNOUNCED)
-        if line.ended:
-            loop.remove_reader(line.fileno())
+                pipe.send(words.ANNOUNCED)
+        if pipe.ended:
+            loop.remove_reader(pipe.fileno())
             draining.set()
 
-    loop.add_reader(line.fileno(), receive)
+    loop.add_reader(pipe.fileno(), receive)
     loop.add_signal_handler(signal.SIGTERM, draining.set)
-    process = Process(identity=process_identity(), is_gone=is_gone, share=seat.share)
+    process = Process(identity=process_identity(), is_gone=is_gone, share=slot.share)
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(running(config, key_store, SystemClock(), os.urandom, process, seat))
-        beat(loop, seat.share.count(Counted.BEATS))
-        line.send(words.SERVING)
+        server = await stack.enter_async_context(running(config, key_store, SystemClock(), os.urandom, process, slot))
+        beat(loop, slot.share.count(Counted.BEATS))
+        pipe.send(words.SERVING)
         failure = await server.until_stopped(draining)
         log.info("draining")
     if failure:
@@ -191,13 +199,13 @@ def serve_with_workers(
         sockets = listen(network.bind_address, network.secure_port)
     except ListenError as error:
         raise cannot_listen(error) from error
-    seats = Seats(seats_for(count), count, sockets)
+    slots = WorkerSlots(slots_for(count), count, sockets)
 
     def body_of(wanted: ServerConfig) -> Body:
         key_store = prepare_keys(wanted, SystemClock(), secrets.token_bytes, run=in_child).key_store
 
-        def body(number: int, line: Line) -> int:
-            return run_worker(wanted, key_store, on_ready, seats.of(number), line)
+        def body(number: int, pipe: WorkerPipe) -> int:
+            return run_worker(wanted, key_store, on_ready, slots.of(number), pipe)
 
         return body
 
@@ -227,9 +235,9 @@ def serve_with_workers(
         read,
         all_serve=all_serve,
         notifier=notifier,
-        worker_ended=seats.clear,
+        worker_ended=slots.clear,
         stopping=stopping,
-        beats=seats.beats,
+        beats=slots.beats,
         limits=Limits(drain=delay + DRAIN_SECONDS + FLUSH_SECONDS + STOP_SECONDS),
     ).run()
 

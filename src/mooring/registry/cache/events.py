@@ -25,7 +25,7 @@ from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import bookmark, event_frame
 from mooring.errors import ApiError, StorageError
-from mooring.registry.longwork import LONG_BYTES
+from mooring.registry.offload import LONG_BYTES
 
 # Stored objects: the encoded bytes of one object at one revision, kept and not rebuilt (law 5).
 #
@@ -68,7 +68,7 @@ class DecodedObjects:
         self._limit = limit
         self._size = 0
         self._objects: deque[Stored] = deque()
-        self._lock = Lock()  # large objects are decoded in a thread (`mooring.registry.longwork`)
+        self._lock = Lock()  # large objects are decoded in a thread (`mooring.registry.offload`)
 
     @property
     def size(self) -> int:
@@ -147,7 +147,7 @@ class Stored(Struct, eq=False, gc=False):
     @property
     def obj(self) -> Obj:
         """Decoded object with metadata.resourceVersion. It is shared: copy it before any change."""
-        decoded = self.decoded  # read once: a thread of `longwork` may drop it at any moment
+        decoded = self.decoded  # read once: a thread of `offload` may drop it at any moment
         return (decoded or self._decode()).obj
 
     def _decode(self) -> DecodedForms:

@@ -27,7 +27,7 @@ from mooring.registry.cache.events import Stored, Transition
 from mooring.registry.cache.keys import ForeignKeys, Keys
 from mooring.registry.cache.kindcache import KindCache
 from mooring.registry.cache.views import ViewAge
-from mooring.registry.longwork import LONG_BYTES
+from mooring.registry.offload import LONG_BYTES
 from mooring.storage.contract import CompactedError, Entry, Storage, StoredChange, UnreadableEntry
 
 ROOT = "/registry/"

@@ -52,7 +52,7 @@ from mooring.registry.admission.request import Admission, AdmissionRequest, Oper
 from mooring.registry.admission.table import JUDGES_OF_RIGHTS
 from mooring.registry.cache.events import Stored, encoded
 from mooring.registry.cache.watchcache import WatchCache
-from mooring.registry.longwork import LongWork
+from mooring.registry.offload import Offload
 from mooring.registry.reader import ListPage, RegistryReader
 from mooring.registry.write import commit, deletion, serversideapply
 from mooring.registry.write.claims import ClaimedError, Claims, claimed
@@ -101,7 +101,7 @@ class RegistryWriter:
         entropy: Entropy,
         admission: Sequence[Admission],
         authorize: Authorize,
-        long_work: LongWork,
+        long_work: Offload,
         deletion_records: Mapping[str, DeletionRecord],
         is_stale: IsStale,
         observe: Observe,

@@ -53,7 +53,7 @@ from mooring.apimachinery.status import status_of
 from mooring.clock import Clock
 from mooring.errors import BadRequestError, InternalServerError, MooringError
 from mooring.identity import ANONYMOUS
-from mooring.registry.longwork import LongWork
+from mooring.registry.offload import Offload
 from mooring.registry.write.serversideapply import ServerWrite
 from mooring.server.audit.auditevent import MAX_OBJECT, OMITTED, audit_event, source_addresses
 from mooring.server.audit.logfile import AuditLog
@@ -155,7 +155,7 @@ class Auditor:
             self._record(context, decision, RESPONSE_COMPLETE, status, "")
 
     async def finished(
-        self, context: RequestContext, response: Response, reason: str, long_work: LongWork, *, panic: bool = False
+        self, context: RequestContext, response: Response, reason: str, long_work: Offload, *, panic: bool = False
     ) -> None:
         """Record the end of a request. Waits only for large bodies."""
         if not self._log.enabled:
@@ -324,7 +324,7 @@ def _holds_secrets(context: RequestContext) -> bool:
     return context.supervised or (info.group, info.resource, info.subresource) in _RESOURCES_WITH_SECRETS
 
 
-async def _bodies(context: RequestContext, response: Response, decision: AuditDecision, long_work: LongWork) -> _Bodies:
+async def _bodies(context: RequestContext, response: Response, decision: AuditDecision, long_work: Offload) -> _Bodies:
     """Return the bodies that the record of a request has."""
     if not context.info.is_resource or _holds_secrets(context):
         return _NO_BODIES

@@ -26,7 +26,7 @@ from typing import Any
 from mooring.errors import ConfigError
 from mooring.server.audit.auditevent import MAX_ANONYMOUS, MAX_RECORD, encode_record
 from mooring.server.audit.rotatedfile import Calls, RotatedFile
-from mooring.server.hostshare.share import ALONE, HostShare, Shared
+from mooring.server.sharedmemory import ALONE, Shared, WorkerMemory
 from mooring.settings.serving import AuditMode
 
 log = logging.getLogger("mooring.audit")
@@ -80,7 +80,7 @@ class AuditLog:
         max_age: int = 0,
         now: Callable[[], datetime] | None = None,
         lazy: bool = False,
-        share: HostShare = ALONE,
+        share: WorkerMemory = ALONE,
         role: Shared = Shared.AUDIT_LOG,
         mode: AuditMode = AuditMode.BATCH,
         calls: Calls | None = None,

@@ -35,7 +35,7 @@ from pathlib import Path
 
 from mooring.client.files import check_owner
 from mooring.errors import ConfigError
-from mooring.server.hostshare.share import SharedFile
+from mooring.server.sharedmemory import SharedFile
 
 log = logging.getLogger("mooring.audit")
 

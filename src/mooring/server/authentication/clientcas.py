@@ -20,7 +20,7 @@ from mooring.errors import ConfigError
 from mooring.observed import Observed
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates_among, key_identities
-from mooring.pki.x509.clusterca import IssuingCas
+from mooring.pki.x509.clusterca import ClientCertificateIssuers
 from mooring.pki.x509.crl import MAX_CRL_BYTES, Crl, newest_crls, revoked_anchors, verified_crls
 
 log = logging.getLogger("mooring.authentication")
@@ -29,7 +29,7 @@ log = logging.getLogger("mooring.authentication")
 class FollowedClientCas(Observed[[]]):
     """The bundles of one server. `bundles` is what they are now."""
 
-    def __init__(self, config: Configured, own: IssuingCas, files: Files) -> None:
+    def __init__(self, config: Configured, own: ClientCertificateIssuers, files: Files) -> None:
         """Follow `own`, the CAs that issue, and the files. Raises ConfigError for files that cannot be used, and for overlaps."""
         self._own = own
         super().__init__()

@@ -32,7 +32,7 @@ from mooring.authn.chain import BASIC, BEARER
 from mooring.authn.credentials import NAME as WEBSOCKET
 from mooring.authn.custom import CustomAuthenticator, CustomAuthenticatorEntry, CustomSettings
 from mooring.authn.host import Configured, Host, Running
-from mooring.authn.own import BlockingAuthenticator, Offered, OwnAuthenticator, Rejected, RemoteAuthenticator
+from mooring.authn.plugin import BlockingAuthenticator, Offered, PluginAuthenticator, Rejected, RemoteAuthenticator
 from mooring.authn.reasons import FAILED, TOO_BUSY
 from mooring.authn.verdictcache import KEY_BYTES, VerdictCache
 from mooring.errors import ConfigError
@@ -83,7 +83,7 @@ def build(config: Configured, host: Host) -> Running | None:
 # ── importing and making ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def make(entry: CustomAuthenticatorEntry, path: str) -> OwnAuthenticator:
+def make(entry: CustomAuthenticatorEntry, path: str) -> PluginAuthenticator:
     """Return an instance of the class that the entry at `path` of the configuration names. Raises ConfigError."""
     key = f"{path}.class"
     module_name, _, class_name = entry.location.partition(":")
@@ -107,10 +107,10 @@ def make(entry: CustomAuthenticatorEntry, path: str) -> OwnAuthenticator:
     close = getattr(instance, "close", None)
     if close is not None and not (inspect.iscoroutinefunction(close) and _accepts(close)):
         raise ConfigError(f"{key}: the method close of {class_name} is no async def without arguments")
-    return cast(OwnAuthenticator, instance)
+    return cast(PluginAuthenticator, instance)
 
 
-def schemes_of(instance: OwnAuthenticator, key: str) -> dict[str, str]:
+def schemes_of(instance: PluginAuthenticator, key: str) -> dict[str, str]:
     """Return the schemes that a custom authenticator names, by their names in lower case. Raises ConfigError."""
     named: object = getattr(instance, "schemes", DEFAULT_SCHEMES)
     schemes = named if isinstance(named, tuple | list) else ()
@@ -163,7 +163,7 @@ class _Raised:
 class CustomCalls:
     """The calls of one custom authenticator."""
 
-    def __init__(self, name: str, instance: OwnAuthenticator) -> None:
+    def __init__(self, name: str, instance: PluginAuthenticator) -> None:
         self._name = name
         self._instance = instance
         self._begin = self._as_task if inspect.iscoroutinefunction(instance.authenticate) else self._in_thread

@@ -27,12 +27,12 @@ from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import NO_CERTIFICATE, certificate_blocks
 from mooring.registry.store import Registry
 from mooring.secret import Secret
-from mooring.server.authentication.secondstage import SecondStage
-from mooring.server.hostshare.siblings import Answers, Siblings
+from mooring.server.authentication.deferred import DeferredAuthentication
 from mooring.server.refusedrequests import API_VERSION, Refusals, steps_to_json
 from mooring.server.requestcontext import RequestContext
 from mooring.server.response.render import content_type
 from mooring.server.transport.http import Response
+from mooring.server.workerqueries import Answers, WorkerQueries
 
 PREFIX = "/debug/authentication"
 DEFAULT_LIMIT = 20
@@ -49,11 +49,11 @@ class Explanations:
     """Parts that explain refusals and judge a credential without a request."""
 
     authenticators: Sequence[Authenticator]
-    second_stage: SecondStage
+    deferred_authentication: DeferredAuthentication
     registry: Registry
     audiences: Sequence[str]
     refusals: Refusals
-    siblings: Siblings
+    worker_queries: WorkerQueries
 
 
 def answers(refusals: Refusals) -> Answers:
@@ -75,13 +75,13 @@ async def refusals(context: RequestContext, parts: Explanations) -> Response:
     if not audit_id:
         limit = _limit(context)
         items = [refusal.to_json() for refusal in parts.refusals.newest(limit)]
-        if others := await parts.siblings.ask(_NEWEST, str(limit)):
+        if others := await parts.worker_queries.ask(_NEWEST, str(limit)):
             items += [item for answer in others for item in decode_json(answer)["items"]]
             items = sorted(items, key=lambda item: str(item["time"]), reverse=True)[:limit]
         return _json({"kind": "RefusalList", "apiVersion": API_VERSION, "items": items})
     found = parts.refusals.find(audit_id)
     if found is None:
-        for answer in await parts.siblings.ask(_ONE, audit_id):
+        for answer in await parts.worker_queries.ask(_ONE, audit_id):
             if answer:
                 return _json(decode_json(answer))
         raise NotFoundError(
@@ -104,7 +104,7 @@ async def explain(context: RequestContext, parts: Explanations) -> Response:
     credentials.source = context.request.connection.address
     registry = parts.registry
     await registry.reader.fresh()
-    outcome = await parts.second_stage.settle(
+    outcome = await parts.deferred_authentication.settle(
         judge(credentials, parts.authenticators, registry.views, context.received, parts.audiences)
     )
     explanation: Obj = {

@@ -36,7 +36,7 @@ from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import AlreadyExistsError, BadRequestError, ConflictError, ForbiddenError, NotFoundError
 from mooring.identity import API_SERVER_USER, NODE_PREFIX
 from mooring.identity import NODES as NODES_GROUP
-from mooring.pki.x509.clientcertificate import CheckedPeer
+from mooring.pki.x509.clientcertificate import ClientCertificate
 from mooring.pki.x509.verify import VerifiedPeer
 from mooring.registry.store import Registry
 from mooring.server.endpoints.tokens import API_VERSION
@@ -53,14 +53,14 @@ NOT_A_MACHINE = "not-a-machine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Departures:
+class LeaveHandler:
     """Parts with which a membership ends."""
 
     registry: Registry
     entropy: Callable[[int], bytes]
 
 
-async def leave(context: RequestContext, parts: Departures) -> Response:
+async def leave(context: RequestContext, parts: LeaveHandler) -> Response:
     """Answer 200 with what ended. Raises ForbiddenError unless the caller is a machine, ConflictError for a Node that changes."""
     peer = _machine(context)
     # It could not show what would be deleted, and a part that did not know the parameter would delete it.
@@ -98,7 +98,7 @@ async def leave(context: RequestContext, parts: Departures) -> Response:
     return Response(200, encode_json(body), (content_type("application/json"),))
 
 
-def _machine(context: RequestContext) -> CheckedPeer:
+def _machine(context: RequestContext) -> ClientCertificate:
     """Return the certificate of the machine that asks. Raises ForbiddenError."""
     peer, user = context.outcome.certificate, context.user
     is_machine = (
@@ -118,11 +118,11 @@ def _machine(context: RequestContext) -> CheckedPeer:
 
 
 def _change(context: RequestContext, *, is_judged: bool) -> Change:
-    gate = context.standing if is_judged else None
+    gate = context.recheck if is_judged else None
     return Change(API_SERVER_USER, context.received, gate=gate, writer=WRITER)
 
 
-async def _delete_node(context: RequestContext, parts: Departures, name: str, uid: str) -> None:
+async def _delete_node(context: RequestContext, parts: LeaveHandler, name: str, uid: str) -> None:
     try:
         await parts.registry.writer.delete(
             BY_PLURAL[NODES], "", name, DeleteOptions(uid=uid), _change(context, is_judged=True)
@@ -131,7 +131,7 @@ async def _delete_node(context: RequestContext, parts: Departures, name: str, ui
         raise ConflictError(f'the Node "{name}" was deleted meanwhile: ask again') from None
 
 
-async def _free_name(context: RequestContext, parts: Departures, identity: Obj) -> None:
+async def _free_name(context: RequestContext, parts: LeaveHandler, identity: Obj) -> None:
     """Let the identity of a machine without a Node say that its Node is gone."""
     ended = with_spec(identity, nodeUID=uuid4(parts.entropy), changedAt=rfc3339(context.received))
     await parts.registry.writer.update(
@@ -144,7 +144,7 @@ async def _free_name(context: RequestContext, parts: Departures, identity: Obj) 
     )
 
 
-def _revocations(peer: CheckedPeer, identity: Obj | None, now: datetime) -> tuple[dict[str, Obj], dict[str, Obj]]:
+def _revocations(peer: ClientCertificate, identity: Obj | None, now: datetime) -> tuple[dict[str, Obj], dict[str, Obj]]:
     """Return the specs of an entry for each certificate of the machine that is still valid, by name: those of other keys than that
     of `peer`, and those of its own.
     """
@@ -168,13 +168,13 @@ def _entry(serial: str, issuer: str, public_key: str, end: str) -> tuple[str, Ob
     return entry_name(spec), spec
 
 
-async def _revoke(context: RequestContext, parts: Departures, entries: Mapping[str, Obj]) -> set[str]:
+async def _revoke(context: RequestContext, parts: LeaveHandler, entries: Mapping[str, Obj]) -> set[str]:
     """Create these entries. Return their names."""
     await asyncio.gather(*(_create(context, parts, *one) for one in entries.items()))
     return set(entries)
 
 
-async def _create(context: RequestContext, parts: Departures, name: str, spec: Obj) -> None:
+async def _create(context: RequestContext, parts: LeaveHandler, name: str, spec: Obj) -> None:
     kind = BY_PLURAL[certificaterevocation.PLURAL]
     entry = {
         "kind": kind.resource.kind,

@@ -27,8 +27,8 @@ from mooring.authz.decision import Attributes, Authorize
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.errors import BadRequestError, Details, InvalidError, MethodNotAllowedError, ServiceUnavailableError
 from mooring.registry.store import Registry
-from mooring.server.authentication.secondstage import SecondStage
-from mooring.server.authentication.standing import UNDECIDED_SECONDS
+from mooring.server.authentication.deferred import DeferredAuthentication
+from mooring.server.authentication.recheck import UNDECIDED_SECONDS
 from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.handlers import read_object
 from mooring.server.response.render import object_response
@@ -46,7 +46,7 @@ class Reviewers:
     authorize: Authorize
     rbac: Rbac
     authenticators: Sequence[Authenticator]
-    second_stage: SecondStage
+    deferred_authentication: DeferredAuthentication
     audiences: Sequence[str]
 
 
@@ -56,8 +56,10 @@ Answer = Callable[[RequestContext, Reviewers, Obj], Awaitable[Obj]]
 
 async def _review_token(context: RequestContext, reviewers: Reviewers, review: Obj) -> Obj:
     await context.prepare()
-    now = reviewers.second_stage.now()  # the body, and with it the token, may have come long after the headers
-    reviewed = await reviewers.second_stage.settle(
+    now = (
+        reviewers.deferred_authentication.now()
+    )  # the body, and with it the token, may have come long after the headers
+    reviewed = await reviewers.deferred_authentication.settle(
         review_token(review, reviewers.authenticators, reviewers.registry.views, now, reviewers.audiences)
     )
     if reviewed.outcome.refusals and reviewed.outcome.user is None:

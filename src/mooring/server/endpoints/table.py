@@ -19,7 +19,7 @@ from mooring.server.endpoints.discovery import (
     openid_configuration,
     version,
 )
-from mooring.server.endpoints.leave import Departures, leave
+from mooring.server.endpoints.leave import LeaveHandler, leave
 from mooring.server.endpoints.reviews import Reviewers
 from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.endpoints.state import (
@@ -49,7 +49,7 @@ class Services:
     token_requests: TokenRequests
     issuer: TokenIssuer
     logins: LoginParts
-    departures: Departures
+    leave_handler: LeaveHandler
     explanations: Explanations
     encryption: EncryptionReport
     revocation_list: Callable[[], SignedList | None]
@@ -105,7 +105,7 @@ ENDPOINTS: tuple[ServedPath[Any], ...] = (
     ServedPath("/debug/authentication/refusals", refusals, lambda services: services.explanations, below=True),
     ServedPath("/debug/authentication/explain", explain, lambda services: services.explanations, methods=("POST",)),
     ServedPath("/mooring/v1/login", login, lambda services: services.logins, methods=("POST",)),
-    ServedPath("/mooring/v1/leave", leave, lambda services: services.departures, methods=("POST",)),
+    ServedPath("/mooring/v1/leave", leave, lambda services: services.leave_handler, methods=("POST",)),
     ServedPath("/mooring/v1/encryption", encryption_at_rest, lambda services: services.encryption),
     ServedPath("/mooring/v1/status", status, lambda services: services.status),
     ServedPath("/mooring/v1/crl", revocation_list, lambda services: services.revocation_list),

@@ -59,7 +59,7 @@ from mooring.errors import (
 )
 from mooring.registry.admission.objects import is_namespace
 from mooring.registry.cache.events import Stored
-from mooring.registry.longwork import LONG_BYTES, LongWork
+from mooring.registry.offload import LONG_BYTES, Offload
 from mooring.registry.store import Registry
 from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.watches import Watches, served, served_list, stored_selectors
@@ -406,7 +406,7 @@ class Resources:
             context.warnings,
             context.request.connection.address,
             certificate=context.outcome.certificate,
-            gate=context.standing,
+            gate=context.recheck,
             writer="",  # the record of the request covers it
         )
 
@@ -437,7 +437,7 @@ def _strict_decoding_error(reason: str) -> BadRequestError:
 
 
 async def read_object(
-    context: RequestContext, long_work: LongWork, schema: Message, kind: str, api_version: str, options: WriteOptions
+    context: RequestContext, long_work: Offload, schema: Message, kind: str, api_version: str, options: WriteOptions
 ) -> Obj:
     """Decode the request body as an object of `schema`. Unknown and duplicate fields become warnings, or one 400."""
     request = context.request

@@ -36,7 +36,7 @@ from mooring.clock import Clock
 from mooring.errors import ApiError, BadRequestError, ExpiredError, ForbiddenError, TooManyRequestsError
 from mooring.registry.cache.events import Event, Stored, encoded
 from mooring.registry.cache.kindcache import Watch, slices
-from mooring.registry.longwork import caller_of
+from mooring.registry.offload import caller_of
 from mooring.registry.store import Registry
 from mooring.server.response.render import accepted, content_type, error_response, included
 from mooring.server.transport.http import Header, Request, Response
@@ -174,7 +174,7 @@ def accept_headers(request: Request) -> tuple[Header, ...]:
 #   A slower client must list again.
 # * Bookmarks, when requested, are sent about every minute and just before the end.
 # * Each changed object is compared with the selectors of all watches in one turn of the event loop: the requirements that one
-#   caller (`mooring.registry.longwork`) may have open are bounded, and further watches are 429.
+#   caller (`mooring.registry.offload`) may have open are bounded, and further watches are 429.
 # * Over a WebSocket the same events are sent as messages (`mooring.server.transport.responsewriter`).
 
 log = logging.getLogger("mooring.server")

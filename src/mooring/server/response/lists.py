@@ -33,7 +33,7 @@ YAML_SHARE = 10
 Run = Callable[[Sequence[Stored]], bytes]
 Convert = Callable[[Sequence[Stored]], list[Obj]]
 Compute = Callable[[int, Callable[[], bytes]], Awaitable[bytes]]
-"""Function that runs a computation about so many bytes of JSON: `mooring.registry.longwork.LongWork.run` for one user."""
+"""Function that runs a computation about so many bytes of JSON: `mooring.registry.offload.Offload.run` for one user."""
 Around = Callable[[int], tuple[bytes, bytes]]
 
 

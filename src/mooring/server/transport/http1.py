@@ -39,7 +39,7 @@ from mooring.server.transport.tlsconnection import ApplicationProtocol, TlsTrans
 # * An exception that reaches this file is a bug of the server: the operator gets the traceback, the client a 500, or the end of
 #   the connection in the middle of a reply. A header that would split the reply is treated alike.
 # * A reply, and each further part of it, waits while the client is behind. A waiting reply and a received body count as memory
-#   that the client makes the server hold (`mooring.server.transport.heldbytes`).
+#   that the client makes the server hold (`mooring.server.transport.memorybudget`).
 # * A large reply is sent in several turns of the event loop.
 # * A streaming reply is sent in chunks, and over HTTP/1.0 bare: the end of the connection is its end (RFC 9112 6.1 and 6.3).
 # * `100 Continue` is sent when the handler reads the body (RFC 9110 10.1.1). After a reply that comes first, the server cannot
@@ -323,7 +323,7 @@ class Exchange:
 # * When the server stops, the next reply says that the connection ends, and a client is not cut off in the middle of its work:
 #   its connection is closed once it was silent for `KEPT_SECONDS`. No request is lost unless it crosses such a close.
 # * Waiting requests and incomplete headers count as memory that the client makes the server hold
-#   (`mooring.server.transport.heldbytes`).
+#   (`mooring.server.transport.memorybudget`).
 # * A request sets no timer. The idle timer runs on while requests arrive and is checked when it fires; the header timer is set
 #   only when headers do not arrive in one piece.
 #

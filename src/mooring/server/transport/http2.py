@@ -6,7 +6,7 @@ Rules kept here:
 * A client that resets a stream, or disconnects, ends its watch. A running handler comes to its end and keeps the stream's place
   until then, so that resetting streams gives a client no more work at a time than keeping them (CVE-2023-44487).
 * A slow stream delays no other: replies are sent in turns of one frame, as far as the client's windows and the kernel accept
-  them. Waiting bytes count as held memory together with those that wait in TCP (`mooring.server.transport.heldbytes`).
+  them. Waiting bytes count as held memory together with those that wait in TCP (`mooring.server.transport.memorybudget`).
 * A watch too far behind is reset alone, and so is a stream whose window the client keeps shut for too long.
 * One turn of the event loop handles a bounded number of frames and headers of a client and sends it a bounded number of bytes.
 * A body is received as its handler reads it; an unread one fills its window and no more, after the reply too. A stream whose

@@ -1,8 +1,8 @@
 """Accepts connections from listening sockets that several processes share, so that each takes its part.
 
 Rules kept here:
-* The numbers of connections of all workers are in shared memory (`mooring.server.hostshare`). A worker that has more than another
-  waits a moment before it accepts, so that the other one is faster. It then accepts, whether the other one did or not:
+* The numbers of connections of all workers are in shared memory (`mooring.server.sharedmemory`). A worker that has more than
+  another waits a moment before it accepts, so that the other one is faster. It then accepts, whether the other one did or not:
   one that is busy or stopped delays a new connection by no more than `YIELD_SECONDS`.
 * One descriptor is kept for the time when there is no other: with it connections are accepted and closed at once, so that their
   clients do not wait.
@@ -25,8 +25,8 @@ from OpenSSL import SSL
 from mooring.clock import SystemClock
 from mooring.listensockets import BACKLOG, bound_port, close_all, format_addresses, listen
 from mooring.reminders import Reminders
-from mooring.server.hostshare.share import ALONE, Counted, HostShare
-from mooring.server.transport.heldbytes import HeldBytes, SourceNetwork
+from mooring.server.sharedmemory import ALONE, Counted, WorkerMemory
+from mooring.server.transport.memorybudget import HeldBytes, SourceNetwork
 from mooring.server.transport.tlsconnection import CHECK_SECONDS, ApplicationProtocol, TlsProtocol
 
 log = logging.getLogger("mooring.server")
@@ -51,7 +51,7 @@ class SharedListener:
         self,
         sockets: Sequence[socket.socket],
         make_protocol: Callable[[], asyncio.Protocol],
-        share: HostShare,
+        share: WorkerMemory,
         refused: Callable[[], None] = lambda: None,
     ) -> None:
         """`make_protocol` makes a protocol that counts its connection in `Counted.CONNECTIONS` of `share`.
@@ -173,7 +173,7 @@ class SharedListener:
 # Accept connections on the sockets of one address, bound their number and held memory, and drain them at the end.
 #
 # Rules kept here:
-# * Connections, in all and of one source, and the memory held for them (`mooring.server.transport.heldbytes`) are bounded, for
+# * Connections, in all and of one source, and the memory held for them (`mooring.server.transport.memorybudget`) are bounded, for
 #   the host and, as far as open files are concerned, for each worker. File descriptors are kept for everything else.
 # * A connection beyond the limits is answered with a TLS alert and counted. The log says what is used up, not for each
 #   connection.
@@ -220,7 +220,7 @@ class Listener:
         *,
         make_http2: Callable[[], ApplicationProtocol] | None = None,
         max_connections: int = MAX_CONNECTIONS,
-        share: HostShare = ALONE,
+        share: WorkerMemory = ALONE,
     ) -> None:
         self.context = context
         self._make_protocol = make_protocol

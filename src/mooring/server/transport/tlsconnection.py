@@ -26,7 +26,7 @@ from typing import Any, Protocol, cast
 from OpenSSL import SSL
 
 from mooring.authn.credentials import PeerMemo
-from mooring.server.transport.heldbytes import HeldBytes
+from mooring.server.transport.memorybudget import HeldBytes
 from mooring.server.transport.tls import allows_http2, presented_chain
 from mooring.settings.addresses import parse_address
 
@@ -120,8 +120,8 @@ class ReaderProgress:
 # pyOpenSSL (see `mooring.server.transport.tls`, docs/adr/0003).
 #
 # Rules kept here:
-# * The time of a handshake, the memory held for a client (`mooring.server.transport.heldbytes`), and the records decrypted for it
-#   in a turn of the event loop are bounded. A client that sends records without data all the time is cut off.
+# * The time of a handshake, the memory held for a client (`mooring.server.transport.memorybudget`), and the records decrypted
+#   for it in a turn of the event loop are bounded. A client that sends records without data all the time is cut off.
 # * A client that takes none of the bytes that wait for it is cut off within 30 s. Bytes that its kernel acknowledges count as
 #   taken.
 # * A client that may still be sending can read the last reply (RFC 9112 9.6): only the sending side is closed, and what arrives

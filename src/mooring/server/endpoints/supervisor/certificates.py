@@ -63,7 +63,7 @@ from mooring.pki.errors import RequestError
 from mooring.pki.x509 import bundles
 from mooring.pki.x509.bundles import key_identities
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.clientcertificate import PathCertificate, RecordedPeer
+from mooring.pki.x509.clientcertificate import PathCertificate, RecordedCertificate
 from mooring.pki.x509.namegate import REASONS as REASONS_OF_NAMES
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.requests import CertificateRequest, parse_request
@@ -289,7 +289,7 @@ async def _verified_password(
         return issuing.would_approve(csr)
 
     uid = await issuing.passwords.verified(
-        node.name, node.password, context.user.username, context.request.connection.network, context.standing, may_store
+        node.name, node.password, context.user.username, context.request.connection.network, context.recheck, may_store
     )
     # The password is proven now, so the proven request takes the place of the one without a password.
     waiting = issuing.registry.views["certificatesigningrequests"].get(unproven.name) if uid else None
@@ -362,7 +362,7 @@ def _change(context: RequestContext, wanted: _Wanted) -> Change:
         source=context.request.connection.address,
         attested=wanted.attested,
         certificate=context.outcome.certificate,
-        gate=context.standing,
+        gate=context.recheck,
         writer="supervisor",
     )
 
@@ -381,7 +381,7 @@ async def _delete(registry: Registry, csr: Obj, context: RequestContext) -> None
     # With uid and revision: a request that changed meanwhile, for example by an approval, is not deleted.
     options = DeleteOptions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
     try:
-        change = Change(context.user, context.received, gate=context.standing, writer="supervisor")
+        change = Change(context.user, context.received, gate=context.recheck, writer="supervisor")
         await registry.writer.delete(_CSRS, "", metadata["name"], options, change)
     except (ConflictError, NotFoundError):
         await registry.reader.fresh()
@@ -470,7 +470,7 @@ def _was_revoked(csr: Obj, node: str, views: Views, now: datetime, cas: Sequence
     leaf = bundles.first_certificate(base64.b64decode(text))
     keys, number = key_identities(leaf), f"{leaf.serial_number:x}"
     issuers = ("", *(key_identities(ca)[0] for ca in cas))
-    peer = RecordedPeer(
+    peer = RecordedCertificate(
         common_name="",
         node_name=node,
         fingerprint="",

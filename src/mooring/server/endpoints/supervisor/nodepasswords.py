@@ -27,7 +27,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
-from mooring.authn.guesses import GuessLimiter
+from mooring.authn.authfailures import AuthFailureLimiter
 from mooring.clock import Clock, rfc3339
 from mooring.controllers.certificates.names.nameownership import password_objection
 from mooring.controllers.certificates.requester import join_refusal
@@ -114,8 +114,8 @@ class NodePasswords:
         self._most = max(1, MAX_PER_SOURCE // workers)
         self._computing: Counter[str] = Counter()
         self._comparing: Counter[str] = Counter()
-        self._wrong_of_name = GuessLimiter(WRONG_OF_NAME, WRONG_OF_NAME_PER_SECOND)
-        self._wrong_of_source = GuessLimiter(WRONG_OF_SOURCE, WRONG_OF_SOURCE_PER_SECOND)
+        self._wrong_of_name = AuthFailureLimiter(WRONG_OF_NAME, WRONG_OF_NAME_PER_SECOND)
+        self._wrong_of_source = AuthFailureLimiter(WRONG_OF_SOURCE, WRONG_OF_SOURCE_PER_SECOND)
         self._deferred: dict[str, asyncio.Task[None]] = {}
 
     async def close(self) -> None:

@@ -27,16 +27,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from mooring.authn.authfailures import AuthFailureLimiter
 from mooring.authn.chain import Outcome, Pending, judge, judge_at_once
 from mooring.authn.credentials import Authenticator, Credentials
-from mooring.authn.guesses import GuessLimiter
 from mooring.authn.reasons import UNDECIDED
 from mooring.clock import Clock
 from mooring.errors import Details, ServiceUnavailableError, StorageError, UnauthorizedError
 from mooring.identity import ANONYMOUS
 from mooring.registry.store import Registry
 from mooring.registry.write.commit import BEHIND
-from mooring.server.authentication.secondstage import SecondStage
+from mooring.server.authentication.deferred import DeferredAuthentication
 
 MOMENT = timedelta(milliseconds=50)
 """Time for which a verdict counts between two steps of the pipeline, while no view has changed. The commit always judges."""
@@ -55,22 +55,22 @@ OTHER_BASIS = "what the credential was accepted by has changed"
 TOO_OLD = "the verdict of a service outside is too old"
 
 
-class CredentialGate:
+class CredentialJudge:
     """Judges the credentials of all requests of one server."""
 
     def __init__(
         self,
         registry: Registry,
-        second_stage: SecondStage,
-        guesses: GuessLimiter,
+        deferred_authentication: DeferredAuthentication,
+        auth_failures: AuthFailureLimiter,
         audiences: Sequence[str],
         clock: Clock,
     ) -> None:
         self.registry = registry
         self.audiences = audiences
         self.clock = clock
-        self._second_stage = second_stage
-        self._guesses = guesses
+        self._deferred_authentication = deferred_authentication
+        self._auth_failures = auth_failures
 
     async def judge(
         self, credentials: Credentials, authenticators: Sequence[Authenticator], source: str, now: datetime
@@ -78,8 +78,10 @@ class CredentialGate:
         """Run the chain of authenticators. Waits only for deferred verdicts. `source`: network of the client."""
         chain = judge(credentials, authenticators, self.registry.views, now, self.audiences)
         if credentials.basic is None:
-            return await self._second_stage.settle(chain)
-        return await self._second_stage.settle(chain, lambda: self._guesses.exhausted(source, self.clock.monotonic()))
+            return await self._deferred_authentication.settle(chain)
+        return await self._deferred_authentication.settle(
+            chain, lambda: self._auth_failures.exhausted(source, self.clock.monotonic())
+        )
 
     async def renew_views(self) -> None:
         """Return once the views are young enough to judge by.
@@ -104,7 +106,7 @@ class CredentialEndedError(UnauthorizedError):
         self.outcome = outcome
 
 
-class Standing:
+class CredentialRecheck:
     """The credential of one request. Implements `mooring.api.kind.Gate`."""
 
     __slots__ = (
@@ -121,7 +123,7 @@ class Standing:
 
     def __init__(
         self,
-        gate: CredentialGate,
+        gate: CredentialJudge,
         credentials: Credentials,
         authenticators: Sequence[Authenticator],
         accepted: Outcome,

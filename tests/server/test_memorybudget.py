@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from h2.errors import ErrorCodes
 
-from mooring.server.transport.heldbytes import HeldBytes, SourceNetwork
 from mooring.server.transport.http import Request, Response
+from mooring.server.transport.memorybudget import HeldBytes, SourceNetwork
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.server.transport.tlsconnection import CHECK_SECONDS, MIN_PROGRESS, STALLED_SECONDS, ReaderProgress
 from tests.support.http2peer import Peer, peer

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.authn.guesses import GuessLimiter, LocalBuckets
+from mooring.authn.authfailures import AuthFailureLimiter, LocalBuckets
 
 
 def test_a_burst_is_answered_and_then_refused_until_one_more_would_be_heard() -> None:
-    guesses = GuessLimiter(burst=3, per_second=0.5)
+    guesses = AuthFailureLimiter(burst=3, per_second=0.5)
     assert [guesses.failed("a", 10.0) for _ in range(5)] == [0.0, 0.0, 0.0, 2.0, 2.0]
     assert guesses.failed("a", 11.0) == 1.0
     assert guesses.failed("a", 12.0) == 0.0
@@ -21,20 +21,20 @@ def test_a_burst_is_answered_and_then_refused_until_one_more_would_be_heard() ->
 
 
 def test_one_source_does_not_slow_another() -> None:
-    guesses = GuessLimiter(burst=1)
+    guesses = AuthFailureLimiter(burst=1)
     guesses.failed("a", 0.0)
     assert guesses.failed("a", 0.0) > 0
     assert guesses.failed("b", 0.0) == 0.0
 
 
 def test_a_scan_of_ten_thousand_guesses_is_mostly_refused() -> None:
-    guesses = GuessLimiter()
+    guesses = AuthFailureLimiter()
     answered = sum(guesses.failed("a", number / 1000) == 0.0 for number in range(10_000))
     assert answered == 20 + 9  # the burst, and what refilled in ten seconds
 
 
 def test_a_source_is_exhausted_while_its_next_failure_would_be_refused() -> None:
-    guesses = GuessLimiter(burst=2, per_second=0.5)
+    guesses = AuthFailureLimiter(burst=2, per_second=0.5)
     assert not guesses.exhausted("a", 0.0), "a source that never failed"
     guesses.failed("a", 0.0)
     assert not guesses.exhausted("a", 0.0)
@@ -47,7 +47,7 @@ def test_a_source_is_exhausted_while_its_next_failure_would_be_refused() -> None
 
 @given(st.lists(st.floats(0, 3), max_size=30))
 def test_exhausted_says_what_a_failure_would_find(gaps: list[float]) -> None:
-    guesses, now = GuessLimiter(burst=3, per_second=0.5), 0.0
+    guesses, now = AuthFailureLimiter(burst=3, per_second=0.5), 0.0
     for gap in gaps:
         now += gap
         exhausted = guesses.exhausted("a", now)
@@ -56,7 +56,7 @@ def test_exhausted_says_what_a_failure_would_find(gaps: list[float]) -> None:
 
 def test_the_table_forgets_the_source_that_failed_longest_ago() -> None:
     table = LocalBuckets(2)
-    guesses = GuessLimiter(burst=1, buckets=table)
+    guesses = AuthFailureLimiter(burst=1, buckets=table)
     for source in ("a", "b", "a", "c"):
         guesses.failed(source, 0.0)
     assert len(table) == 2
@@ -67,7 +67,7 @@ def test_the_table_forgets_the_source_that_failed_longest_ago() -> None:
 @pytest.mark.parametrize(("burst", "per_second"), [(0, 1.0), (1, 0.0)], ids=["burst", "rate"])
 def test_limits_must_be_positive(burst: int, per_second: float) -> None:
     with pytest.raises(ValueError, match="must be positive"):
-        GuessLimiter(burst, per_second)
+        AuthFailureLimiter(burst, per_second)
 
 
 def test_a_table_without_places_is_refused() -> None:
@@ -83,7 +83,7 @@ def test_never_more_than_the_burst_and_what_refilled_and_never_more_sources_than
     steps: list[tuple[str, float]], burst: int, per_second: float, max_sources: int
 ) -> None:
     table = LocalBuckets(max_sources)
-    guesses = GuessLimiter(burst, per_second, table)
+    guesses = AuthFailureLimiter(burst, per_second, table)
     now, answered = 0.0, 0
     for source, gap in steps:
         now += gap
@@ -96,7 +96,7 @@ def test_never_more_than_the_burst_and_what_refilled_and_never_more_sources_than
 
 @given(failures, st.integers(1, 3))
 def test_waiting_as_long_as_told_always_helps(steps: list[tuple[str, float]], burst: int) -> None:
-    guesses = GuessLimiter(burst, 0.5)
+    guesses = AuthFailureLimiter(burst, 0.5)
     now = 0.0
     for source, gap in steps:
         now += gap
@@ -107,7 +107,7 @@ def test_waiting_as_long_as_told_always_helps(steps: list[tuple[str, float]], bu
 
 @given(st.lists(st.floats(-10, 10), max_size=50))
 def test_a_clock_that_goes_back_never_refills(times: list[float]) -> None:
-    guesses = GuessLimiter(burst=1, per_second=1.0)
+    guesses = AuthFailureLimiter(burst=1, per_second=1.0)
     newest = -100.0
     answered = 0
     for at in times:
@@ -117,5 +117,5 @@ def test_a_clock_that_goes_back_never_refills(times: list[float]) -> None:
 
 
 def test_a_clock_that_goes_back_counts_as_standing_still() -> None:
-    guesses = GuessLimiter(burst=1, per_second=1.0)
+    guesses = AuthFailureLimiter(burst=1, per_second=1.0)
     assert [guesses.failed("a", at) for at in (10.0, 0.0, 10.5)] == [0.0, 1.0, 0.5]

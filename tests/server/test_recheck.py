@@ -23,7 +23,7 @@ from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.authn.custom import CustomAuthenticator
 from mooring.authn.k3stoken import K3sTokenAuthenticator
 from mooring.authn.oidc.authenticator import JwtIssuer, OidcAuthenticator
-from mooring.authn.own import NotMine, Offered, Rejected, User
+from mooring.authn.plugin import NotMine, Offered, Rejected, User
 from mooring.authn.verdictcache import VerdictCache
 from mooring.clock import rfc3339
 from mooring.identity import AUTHENTICATED, MASTERS, NODES, UNAUTHENTICATED
@@ -31,7 +31,7 @@ from mooring.pki import pem
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
-from mooring.server.authentication.standing import RENEWED_AFTER, Standing
+from mooring.server.authentication.recheck import RENEWED_AFTER, CredentialRecheck
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.tlsconnection import TlsConnection
@@ -480,10 +480,10 @@ def test_a_right_that_ends_before_the_commit_takes_no_effect(case: str, tmp_path
         async with scene(tmp_path, by_serial_number) as (server, offer):
             await server.create("serviceaccounts", {"metadata": {"name": "made"}}, namespace="default")
             await settle()
-            standing, goes_on, begun = Standing, asyncio.Event(), asyncio.Event()
+            standing, goes_on, begun = CredentialRecheck, asyncio.Event(), asyncio.Event()
             prepare = standing.prepare
 
-            async def wait(self: Standing) -> None:
+            async def wait(self: CredentialRecheck) -> None:
                 begun.set()
                 await goes_on.wait()
                 await prepare(self)
@@ -610,15 +610,15 @@ def test_a_right_that_admission_asked_for_is_judged_at_the_commit(case: str, is_
             target = write.path.removesuffix("/approval").removesuffix("/status")
             before = (await server.get(target)).obj
             offer = Offer(nothing, server.user("jane"))
-            goes_on, begun, prepare = asyncio.Event(), asyncio.Event(), Standing.prepare
+            goes_on, begun, prepare = asyncio.Event(), asyncio.Event(), CredentialRecheck.prepare
 
-            async def wait(self: Standing) -> None:
+            async def wait(self: CredentialRecheck) -> None:
                 begun.set()
                 await goes_on.wait()
                 await prepare(self)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Standing, "prepare", wait)
+                patch.setattr(CredentialRecheck, "prepare", wait)
                 request = Unfinished(server, write.path, write.change(before), offer, write.method)
                 finished = asyncio.ensure_future(request.finish())
                 for _ in range(5):
@@ -747,7 +747,7 @@ def test_who_may_not_ask_any_more_gets_no_answer_to_a_review_that_waited(end: st
     async def body() -> None:
         async with scene(tmp_path, by_serial_number) as (server, offer):
             begun, goes_on = asyncio.Event(), asyncio.Event()
-            stage = server.plane.trust.authentication.second_stage
+            stage = server.plane.trust.authentication.deferred_authentication
             settled = stage.settle
 
             async def slowly(*how: Any) -> Any:

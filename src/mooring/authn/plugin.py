@@ -27,7 +27,7 @@ __all__ = [
     "ConfigError",
     "NotMine",
     "Offered",
-    "OwnAuthenticator",
+    "PluginAuthenticator",
     "Rejected",
     "RemoteAuthenticator",
     "Result",
@@ -109,5 +109,5 @@ class RemoteAuthenticator(Protocol):
         """Judge the credential. Cancelled at the deadline."""
 
 
-OwnAuthenticator = BlockingAuthenticator | RemoteAuthenticator
+PluginAuthenticator = BlockingAuthenticator | RemoteAuthenticator
 """Both may have `async def close(self) -> None`, which is awaited when the server stops."""

@@ -8,7 +8,7 @@ Rules kept here (kube-apiserver has no such limit):
 3. Each source has a bucket of `burst` failures that refills at `per_second`. A failure beyond it is refused with the seconds
    until the next one is answered. A refused failure takes nothing from the bucket, so waiting always helps.
 4. The table of buckets is bounded: the source whose last failure is oldest is evicted first, and starts afresh. The workers of one
-   host share a table (`mooring.server.hostshare.share`), so that a source has one budget for all of them.
+   host share a table (`mooring.server.sharedmemory`), so that a source has one budget for all of them.
 5. A password costs far more to judge than to send. So no password of an `exhausted` source is judged; remembered acceptances
    still count.
 6. Times are seconds of a clock that never goes back. A step back counts as no progress.
@@ -86,7 +86,7 @@ class LocalBuckets:
         return change(bucket)
 
 
-class GuessLimiter:
+class AuthFailureLimiter:
     """Token buckets by source. `buckets`: a table that other processes may share; by default one of this process."""
 
     def __init__(self, burst: int = BURST, per_second: float = PER_SECOND, buckets: Buckets | None = None) -> None:

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from mooring.server.hostshare.share import ALONE, Counted, HostShare
+from mooring.server.sharedmemory import ALONE, Counted, WorkerMemory
 
 log = logging.getLogger("mooring.server")
 
@@ -35,10 +35,10 @@ Answers = Mapping[str, Callable[[str], bytes]]
 """Functions that answer, by the word of the question."""
 
 
-class Siblings:
+class WorkerQueries:
     """The other workers of the host, as seen by one. `start` it when the worker serves, and `stop` it at the end."""
 
-    def __init__(self, answers: Answers, share: HostShare = ALONE) -> None:
+    def __init__(self, answers: Answers, share: WorkerMemory = ALONE) -> None:
         self._answers = answers
         self._share = share
         self._present = share.count(Counted.PRESENT)

@@ -13,12 +13,12 @@ from functools import partial
 import pytest
 
 from mooring.errors import BadRequestError, TooManyRequestsError
-from mooring.registry.longwork import (
+from mooring.registry.offload import (
     LONG_BYTES,
     SWITCH_SECONDS,
     WAITING_BYTES_PER_CALLER,
     WAITING_PER_CALLER,
-    LongWork,
+    Offload,
     caller_of,
 )
 from tests.support.manualclock import settle
@@ -26,10 +26,10 @@ from tests.support.manualclock import settle
 LONG = LONG_BYTES + 1
 
 
-def with_long_work(test: Callable[[LongWork], Awaitable[None]]) -> Callable[[], None]:
+def with_long_work(test: Callable[[Offload], Awaitable[None]]) -> Callable[[], None]:
     def run() -> None:
         async def main() -> None:
-            long_work = LongWork()
+            long_work = Offload()
             try:
                 await test(long_work)
             finally:
@@ -42,17 +42,17 @@ def with_long_work(test: Callable[[LongWork], Awaitable[None]]) -> Callable[[], 
 
 
 @with_long_work
-async def test_what_is_small_runs_at_once(long_work: LongWork) -> None:
+async def test_what_is_small_runs_at_once(long_work: Offload) -> None:
     assert await long_work.run(LONG_BYTES, "jane", threading.current_thread) is threading.current_thread()
 
 
 @with_long_work
-async def test_what_is_large_runs_in_another_thread(long_work: LongWork) -> None:
+async def test_what_is_large_runs_in_another_thread(long_work: Offload) -> None:
     assert (await long_work.run(LONG, "jane", threading.current_thread)).name.startswith("long-work")
 
 
 @with_long_work
-async def test_errors_come_back(long_work: LongWork) -> None:
+async def test_errors_come_back(long_work: Offload) -> None:
     def fail() -> None:
         raise BadRequestError("no")
 
@@ -62,7 +62,7 @@ async def test_errors_come_back(long_work: LongWork) -> None:
 
 
 @with_long_work
-async def test_the_loop_goes_on_meanwhile(long_work: LongWork) -> None:
+async def test_the_loop_goes_on_meanwhile(long_work: Offload) -> None:
     turned = threading.Event()
     asyncio.get_running_loop().call_later(0, turned.set)
     assert await long_work.run(LONG, "jane", lambda: turned.wait(60))
@@ -75,7 +75,7 @@ class Costs:
         self.ran: list[str] = []
         self.used: dict[str, float] = {}
         self._seconds = 0.0
-        self.work = LongWork(lambda: self._seconds)
+        self.work = Offload(lambda: self._seconds)
         self._hold = threading.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -225,7 +225,7 @@ async def test_an_idle_thread_forgets_what_callers_used(costs: Costs) -> None:
 
 
 @with_long_work
-async def test_what_a_caller_may_hold_is_bounded_in_bytes(long_work: LongWork) -> None:
+async def test_what_a_caller_may_hold_is_bounded_in_bytes(long_work: Offload) -> None:
     hold = threading.Event()
     tasks = [asyncio.ensure_future(long_work.run(LONG, "storm", hold.wait))]
     await settle()
@@ -241,7 +241,7 @@ async def test_what_a_caller_may_hold_is_bounded_in_bytes(long_work: LongWork) -
 
 
 @with_long_work
-async def test_few_of_one_caller_wait(long_work: LongWork) -> None:
+async def test_few_of_one_caller_wait(long_work: Offload) -> None:
     hold = threading.Event()
     tasks = [asyncio.ensure_future(long_work.run(LONG, "storm", hold.wait)) for _ in range(1 + WAITING_PER_CALLER)]
     await settle()
@@ -255,7 +255,7 @@ async def test_few_of_one_caller_wait(long_work: LongWork) -> None:
 
 
 @with_long_work
-async def test_the_record_of_an_answered_request_is_computed_always(long_work: LongWork) -> None:
+async def test_the_record_of_an_answered_request_is_computed_always(long_work: Offload) -> None:
     waiting = [asyncio.ensure_future(long_work.run(LONG, "jane", bool)) for _ in range(WAITING_PER_CALLER + 1)]
     await settle(1)
     with pytest.raises(TooManyRequestsError):
@@ -265,7 +265,7 @@ async def test_the_record_of_an_answered_request_is_computed_always(long_work: L
 
 
 @with_long_work
-async def test_a_request_that_was_cancelled_is_dropped(long_work: LongWork) -> None:
+async def test_a_request_that_was_cancelled_is_dropped(long_work: Offload) -> None:
     hold, ran = threading.Event(), list[str]()
     running = asyncio.ensure_future(long_work.run(LONG, "jane", hold.wait))
     await settle()
@@ -280,7 +280,7 @@ async def test_a_request_that_was_cancelled_is_dropped(long_work: LongWork) -> N
 
 
 @with_long_work
-async def test_after_a_stop_nothing_waits_for_ever(long_work: LongWork) -> None:
+async def test_after_a_stop_nothing_waits_for_ever(long_work: Offload) -> None:
     hold = threading.Event()
     running = asyncio.ensure_future(long_work.run(LONG, "jane", hold.wait))
     waiting = asyncio.ensure_future(long_work.run(LONG, "jane", hold.wait))
@@ -295,14 +295,14 @@ async def test_after_a_stop_nothing_waits_for_ever(long_work: LongWork) -> None:
 
 
 @with_long_work
-async def test_no_garbage_is_collected_while_a_computation_runs(long_work: LongWork) -> None:
+async def test_no_garbage_is_collected_while_a_computation_runs(long_work: Offload) -> None:
     assert gc.isenabled()
     assert not await long_work.run(LONG, "jane", gc.isenabled)
     assert gc.isenabled()
 
 
 @with_long_work
-async def test_threads_switch_quickly_only_while_a_computation_runs(long_work: LongWork) -> None:
+async def test_threads_switch_quickly_only_while_a_computation_runs(long_work: Offload) -> None:
     usual = sys.getswitchinterval()
     assert await long_work.run(LONG, "jane", sys.getswitchinterval) == pytest.approx(SWITCH_SECONDS)
     assert sys.getswitchinterval() == usual

@@ -11,25 +11,25 @@ from typing import Any, cast
 
 import pytest
 
-from mooring.authn.guesses import Bucket, GuessLimiter
+from mooring.authn.authfailures import AuthFailureLimiter, Bucket
 from mooring.errors import TooManyRequestsError
 from mooring.server import flowcontrol
 from mooring.server.flowcontrol import FlowControl
-from mooring.server.hostshare.share import (
-    MAX_SEATS,
+from mooring.server.sharedmemory import (
+    MAX_SLOTS,
     TRIES,
     WAYS,
     Counted,
     HostLock,
-    HostMemory,
-    HostShare,
     SharedBuckets,
+    SharedMemory,
+    WorkerMemory,
     first_cell,
     key_of,
     nameless_file,
 )
-from mooring.server.transport.heldbytes import HeldBytes
 from mooring.server.transport.listener import Listener
+from mooring.server.transport.memorybudget import HeldBytes
 from mooring.server.transport.tlsconnection import TlsConnection, TlsProtocol
 from tests.support.manualclock import ManualClock, settle
 
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:Deprecati
 SECRET = bytes(16)
 
 
-def shares(workers: int = 2) -> tuple[HostMemory, list[HostShare]]:
-    memory = HostMemory(workers)
+def shares(workers: int = 2) -> tuple[SharedMemory, list[WorkerMemory]]:
+    memory = SharedMemory(workers)
     return memory, [memory.share_of(worker) for worker in range(workers)]
 
 
@@ -47,7 +47,7 @@ def shares(workers: int = 2) -> tuple[HostMemory, list[HostShare]]:
 
 
 def test_a_process_that_is_alone_counts_for_itself() -> None:
-    share = HostShare()
+    share = WorkerMemory()
     seats = share.count(Counted.SEATS)
     seats.set(3)
     assert (share.alone, share.worker, share.workers) == (True, 0, 1)
@@ -81,17 +81,17 @@ def test_counts_of_a_worker_that_ended_are_forgotten_and_no_others() -> None:
     assert not memory.share_of(0).alone
 
 
-@pytest.mark.parametrize("workers", [0, -1, MAX_SEATS + 1])
+@pytest.mark.parametrize("workers", [0, -1, MAX_SLOTS + 1])
 def test_a_number_of_workers_out_of_range_is_refused(workers: int) -> None:
     with pytest.raises(ValueError, match="workers must be 1 to"):
-        HostMemory(workers)
+        SharedMemory(workers)
 
 
 # -- failed authentications ----------------------------------------------------------------------------------------
 
 
-def limiters(workers: int = 2, burst: int = 3) -> list[GuessLimiter]:
-    return [GuessLimiter(burst, 0.5, share.buckets()) for share in shares(workers)[1]]
+def limiters(workers: int = 2, burst: int = 3) -> list[AuthFailureLimiter]:
+    return [AuthFailureLimiter(burst, 0.5, share.buckets()) for share in shares(workers)[1]]
 
 
 def test_a_source_has_one_budget_of_failures_for_all_workers() -> None:
@@ -112,7 +112,7 @@ def small_table(cells: int = WAYS) -> tuple[SharedBuckets, list[memoryview[Any]]
 
 def test_a_full_set_loses_the_source_that_failed_longest_ago() -> None:
     table, _ = small_table()
-    guesses = GuessLimiter(1, 0.001, table)
+    guesses = AuthFailureLimiter(1, 0.001, table)
     for number in range(WAYS):
         guesses.failed(f"source {number}", float(number))
     guesses.failed("source 0", 20.0)
@@ -129,7 +129,7 @@ def test_a_full_set_loses_the_source_that_failed_longest_ago() -> None:
 )
 def test_a_damaged_bucket_is_a_full_one_and_harms_no_other(level: float, at: float) -> None:
     table, (keys, levels, times) = small_table()
-    guesses = GuessLimiter(2, 0.001, table)
+    guesses = AuthFailureLimiter(2, 0.001, table)
     for source in ("a", "a", "b", "b"):
         guesses.failed(source, 10.0)
     cell = keys.tolist().index(key_of("a", SECRET))
@@ -178,9 +178,9 @@ def kill(child: int, ready: int) -> None:
 
 
 def test_a_killed_worker_leaves_neither_counts_nor_a_lock() -> None:
-    memory = HostMemory(2)
+    memory = SharedMemory(2)
     survivor = memory.share_of(0)
-    guesses = GuessLimiter(2, 0.001, survivor.buckets())
+    guesses = AuthFailureLimiter(2, 0.001, survivor.buckets())
 
     def work(tell: int) -> None:
         share = memory.share_of(1)
@@ -190,7 +190,7 @@ def test_a_killed_worker_leaves_neither_counts_nor_a_lock() -> None:
         claimed = sources.claim("192.0.2.1")
         assert claimed is not None
         claimed.held_bytes.set(1 << 20)
-        GuessLimiter(2, 0.001, share.buckets()).failed("192.0.2.1", 10.0)
+        AuthFailureLimiter(2, 0.001, share.buckets()).failed("192.0.2.1", 10.0)
         for number in range(2):  # every lock of the host
             fcntl.lockf(memory.locks, fcntl.LOCK_EX, 1, number)
         os.write(tell, b".")
@@ -214,7 +214,7 @@ def test_a_killed_worker_leaves_neither_counts_nor_a_lock() -> None:
 
 
 def test_a_worker_that_was_stopped_with_a_lock_delays_one_change_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = HostMemory(2)
+    memory = SharedMemory(2)
     pauses: list[float] = []
 
     def work(tell: int) -> None:
@@ -222,7 +222,7 @@ def test_a_worker_that_was_stopped_with_a_lock_delays_one_change_and_no_other(mo
         os.write(tell, b".")
 
     child = in_child(work)
-    monkeypatch.setattr("mooring.server.hostshare.share.time.sleep", pauses.append)
+    monkeypatch.setattr("mooring.server.sharedmemory.time.sleep", pauses.append)
     table = memory.share_of(0).buckets()
     for _ in range(3):
         table.change("a", Bucket(1.0, 0.0), lambda bucket: 0.0)
@@ -234,8 +234,8 @@ def test_a_worker_that_was_stopped_with_a_lock_delays_one_change_and_no_other(mo
 
 
 def test_changes_of_two_workers_are_never_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.server.hostshare.share.TRIES", 1_000_000)  # however busy the machine is
-    memory = HostMemory(2)
+    monkeypatch.setattr("mooring.server.sharedmemory.TRIES", 1_000_000)  # however busy the machine is
+    memory = SharedMemory(2)
     many = 2000
 
     def take(bucket: Bucket) -> float:
@@ -271,7 +271,7 @@ def test_changes_of_two_workers_are_never_lost(monkeypatch: pytest.MonkeyPatch) 
 # -- connections and held bytes ------------------------------------------------------------------------------------
 
 
-def listeners(most: int, workers: int = 2) -> tuple[HostMemory, list[Listener]]:
+def listeners(most: int, workers: int = 2) -> tuple[SharedMemory, list[Listener]]:
     memory, parts = shares(workers)
     return memory, [Listener(cast(Any, None), cast(Any, None), max_connections=most, share=share) for share in parts]
 
@@ -320,7 +320,7 @@ def test_the_last_connection_of_a_source_frees_its_cell() -> None:
 
 
 def test_a_source_that_finds_its_set_full_is_counted_by_each_worker_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.server.hostshare.share.SOURCE_CELLS", WAYS)
+    monkeypatch.setattr("mooring.server.sharedmemory.SOURCE_CELLS", WAYS)
     _, parts = shares()
     table = parts[0].sources()
     assert table is not None
@@ -396,7 +396,7 @@ def test_the_total_of_all_workers_is_bounded() -> None:
 # -- seats ---------------------------------------------------------------------------------------------------------
 
 
-def flows(seats: int, workers: int = 2, **more: Any) -> tuple[HostMemory, list[FlowControl]]:
+def flows(seats: int, workers: int = 2, **more: Any) -> tuple[SharedMemory, list[FlowControl]]:
     memory, parts = shares(workers)
     return memory, [FlowControl(ManualClock(), seats=seats, share=share, **more) for share in parts]
 

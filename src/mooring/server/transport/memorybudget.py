@@ -20,7 +20,7 @@ import logging
 from collections.abc import Iterator
 from typing import Protocol
 
-from mooring.server.hostshare.share import ALONE, Counted, HostShare, SourceCounts
+from mooring.server.sharedmemory import ALONE, Counted, SourceCounts, WorkerMemory
 
 MAX_HELD = 512 << 20
 """Bytes: half of the memory that 20 000 connections with watches take (docs/adr/0017)."""
@@ -32,7 +32,7 @@ RELIEF = 0.75
 log = logging.getLogger("mooring.server")
 
 
-class Holder(Protocol):
+class Account(Protocol):
     """A connection for which memory is held."""
 
     held: int
@@ -59,7 +59,7 @@ class SourceNetwork:
         """Bytes of its largest connection, or more: exact at each check. Kept only beside other workers."""
         self.limit = limit
         """Bytes above which its connections are counted exactly: its share, or more after a count that found it in order."""
-        self.holders: dict[Holder, None] = {}
+        self.holders: dict[Account, None] = {}
 
     @property
     def everywhere(self) -> int:
@@ -75,7 +75,7 @@ class SourceNetwork:
 class HeldBytes:
     """Memory held for all connections of a listener."""
 
-    def __init__(self, total: int = MAX_HELD, by_source: int = MAX_HELD_BY_SOURCE, share: HostShare = ALONE) -> None:
+    def __init__(self, total: int = MAX_HELD, by_source: int = MAX_HELD_BY_SOURCE, share: WorkerMemory = ALONE) -> None:
         self._max_total = total
         self._max_by_source = by_source
         self._sources: dict[str, SourceNetwork] = {}
@@ -90,7 +90,7 @@ class HeldBytes:
         """Return the source of a network, or None while it has no connection."""
         return self._sources.get(network)
 
-    def admit(self, network: str, holder: Holder) -> SourceNetwork:
+    def admit(self, network: str, holder: Account) -> SourceNetwork:
         """Add a connection that holds nothing yet, and return its source."""
         source = self._sources.get(network)
         if source is None:
@@ -101,7 +101,7 @@ class HeldBytes:
             source.counts.connections.set(len(source.holders))
         return source
 
-    def dismiss(self, source: SourceNetwork, holder: Holder) -> None:
+    def dismiss(self, source: SourceNetwork, holder: Account) -> None:
         """Remove a connection. Idempotent."""
         if holder in source.holders:
             del source.holders[holder]
@@ -111,7 +111,7 @@ class HeldBytes:
             if not source.holders:
                 del self._sources[source.network]
 
-    def change(self, source: SourceNetwork, holder: Holder, size: int) -> None:
+    def change(self, source: SourceNetwork, holder: Account, size: int) -> None:
         """Set the bytes that `holder` holds, and cut connections off when that exceeds a limit."""
         grows = size > holder.held
         self._set(source, holder, size)
@@ -128,12 +128,12 @@ class HeldBytes:
                 if self._is_above(source):
                     self._relieve(source)
 
-    def cut(self, holder: Holder) -> None:
+    def cut(self, holder: Account) -> None:
         """Cut one connection off, and count that."""
         self.cut_off += 1
         holder.cut()
 
-    def _set(self, source: SourceNetwork, holder: Holder, size: int) -> None:
+    def _set(self, source: SourceNetwork, holder: Account, size: int) -> None:
         change = size - holder.held
         holder.held = size
         source.size += change
@@ -192,7 +192,7 @@ class HeldBytes:
             "clients made the server hold more memory than its limit: %d connections cut off", self.cut_off - before
         )
 
-    def _cuts(self, source: SourceNetwork) -> Iterator[Holder]:
+    def _cuts(self, source: SourceNetwork) -> Iterator[Account]:
         """Cut connections off one by one and yield them, the largest first, of equals the oldest."""
         for holder in sorted(source.holders, key=lambda holder: -holder.held):
             self._set(source, holder, 0)

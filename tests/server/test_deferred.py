@@ -13,8 +13,8 @@ from mooring.authn.chain import Found, Pending
 from mooring.authn.reasons import GUESSING
 from mooring.authn.verdict import Accepted, Deferred, NotMine, Rejected, Verdict
 from mooring.identity import UserInfo
-from mooring.server.authentication import secondstage
-from mooring.server.authentication.secondstage import SecondStage
+from mooring.server.authentication import deferred
+from mooring.server.authentication.deferred import DeferredAuthentication
 from mooring.trust.httpexchange import Exchange, HttpFailure, HttpRequest, HttpResponse, Wait
 from tests.support.manualclock import ManualClock, settle
 
@@ -56,7 +56,7 @@ def asking() -> Exchange[Verdict | None]:
     return Accepted(UserInfo(reply.body.decode())) if isinstance(reply, HttpResponse) else Rejected("down", str(reply))
 
 
-Test = Callable[[SecondStage, ManualClock, Peer], Awaitable[None]]
+Test = Callable[[DeferredAuthentication, ManualClock, Peer], Awaitable[None]]
 
 
 def staged(test: Test) -> None:
@@ -64,7 +64,7 @@ def staged(test: Test) -> None:
 
     async def run() -> None:
         clock, peer = ManualClock(), Peer()
-        stage = SecondStage(clock, lambda size: b"\xff" * size, {"peer": peer, "sleeper": Sleeper()})
+        stage = DeferredAuthentication(clock, lambda size: b"\xff" * size, {"peer": peer, "sleeper": Sleeper()})
         try:
             await test(stage, clock, peer)
         finally:
@@ -73,7 +73,7 @@ def staged(test: Test) -> None:
     asyncio.run(run())
 
 
-async def verdict(stage: SecondStage, later: Deferred) -> Verdict | None:
+async def verdict(stage: DeferredAuthentication, later: Deferred) -> Verdict | None:
     return (await stage.settle(pending(later))).verdict
 
 
@@ -145,14 +145,14 @@ def to_a_slow_one() -> Exchange[Verdict | None]:
     ],
 )
 def test_what_is_found(later: Deferred, found: Verdict | None) -> None:
-    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+    async def test(stage: DeferredAuthentication, clock: ManualClock, peer: Peer) -> None:
         assert await verdict(stage, later) == found
 
     staged(test)
 
 
 def test_the_finder_is_told_what_was_found_and_when() -> None:
-    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+    async def test(stage: DeferredAuthentication, clock: ManualClock, peer: Peer) -> None:
         told: list[Verdict | datetime] = []
         await verdict(stage, Deferred(coroutine=answered, on_verdict=lambda verdict, now: told.extend((verdict, now))))
         assert told == [ALICE, clock.now()]
@@ -161,7 +161,7 @@ def test_the_finder_is_told_what_was_found_and_when() -> None:
 
 
 def test_those_who_ask_for_the_same_share_one_conversation() -> None:
-    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+    async def test(stage: DeferredAuthentication, clock: ManualClock, peer: Peer) -> None:
         peer.open.clear()
         later = Deferred(exchange=lambda now: asking(), key=b"k")
         first = asyncio.create_task(verdict(stage, later))
@@ -179,7 +179,7 @@ def test_those_who_ask_for_the_same_share_one_conversation() -> None:
 
 
 def test_nothing_is_found_out_for_who_guesses() -> None:
-    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+    async def test(stage: DeferredAuthentication, clock: ManualClock, peer: Peer) -> None:
         later = Deferred(
             exchange=lambda now: asking(), on_verdict=lambda verdict, now: pytest.fail("nothing was found")
         )
@@ -190,7 +190,7 @@ def test_nothing_is_found_out_for_who_guesses() -> None:
 
 
 def test_a_pause_lasts_a_fifth_more_at_the_most() -> None:
-    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+    async def test(stage: DeferredAuthentication, clock: ManualClock, peer: Peer) -> None:
         def patient() -> Exchange[Verdict | None]:
             assert (yield Wait(10, 0.2)) is None
             return NotMine()
@@ -205,9 +205,9 @@ def test_a_pause_lasts_a_fifth_more_at_the_most() -> None:
 
 
 def test_a_storm_of_passwords_is_refused_beyond_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
-        monkeypatch.setattr(secondstage, "MAX_COMPUTING", 2)
-        monkeypatch.setattr(secondstage, "MAX_REMOTE", 1)
+    async def test(stage: DeferredAuthentication, clock: ManualClock, peer: Peer) -> None:
+        monkeypatch.setattr(deferred, "MAX_COMPUTING", 2)
+        monkeypatch.setattr(deferred, "MAX_REMOTE", 1)
         gate = threading.Event()
 
         def hashing() -> Verdict | None:
@@ -229,8 +229,8 @@ def test_a_storm_of_passwords_is_refused_beyond_the_queue(monkeypatch: pytest.Mo
 
 
 def test_a_storm_within_one_turn_of_the_event_loop_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
-        monkeypatch.setattr(secondstage, "MAX_REMOTE", 2)
+    async def test(stage: DeferredAuthentication, clock: ManualClock, peer: Peer) -> None:
+        monkeypatch.setattr(deferred, "MAX_REMOTE", 2)
         found = await asyncio.gather(*(verdict(stage, Deferred(coroutine=answered)) for _ in range(5)))
         assert found == [ALICE, ALICE, *[Rejected("too-busy")] * 3]
         assert await verdict(stage, Deferred(coroutine=answered)) == ALICE, "and over when it is over"
@@ -239,7 +239,7 @@ def test_a_storm_within_one_turn_of_the_event_loop_is_refused_too(monkeypatch: p
 
 
 def test_closing_gives_up_what_is_under_way() -> None:
-    async def test(stage: SecondStage, clock: ManualClock, peer: Peer) -> None:
+    async def test(stage: DeferredAuthentication, clock: ManualClock, peer: Peer) -> None:
         waiting = asyncio.create_task(verdict(stage, Deferred(coroutine=silent)))
         await settle()
         await stage.close()

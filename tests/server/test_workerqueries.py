@@ -12,11 +12,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from mooring.server import hostmetrics
+from mooring.server import workerqueries as module
 from mooring.server.hostmetrics import HostMetrics
-from mooring.server.hostshare import siblings as module
-from mooring.server.hostshare.share import ALONE, MAX_DOCUMENT, HostMemory, HostShare, Publication, nameless_file
-from mooring.server.hostshare.siblings import Siblings
 from mooring.server.metrics import Metrics
+from mooring.server.sharedmemory import ALONE, MAX_DOCUMENT, Publication, SharedMemory, WorkerMemory, nameless_file
+from mooring.server.workerqueries import WorkerQueries
 from tests.support.serverroom import open_server
 
 # -- questions -----------------------------------------------------------------------------------------------------
@@ -26,11 +26,11 @@ def echo(name: str) -> dict[str, Callable[[str], bytes]]:
     return {"name": lambda text: f"{name} {text}".encode()}
 
 
-def with_siblings(body: Callable[[list[Siblings], HostMemory], Any], workers: int = 3) -> None:
-    memory = HostMemory(workers)
+def with_siblings(body: Callable[[list[WorkerQueries], SharedMemory], Any], workers: int = 3) -> None:
+    memory = SharedMemory(workers)
 
     async def run() -> None:
-        found = [Siblings(echo(f"worker {worker}"), memory.share_of(worker)) for worker in range(workers)]
+        found = [WorkerQueries(echo(f"worker {worker}"), memory.share_of(worker)) for worker in range(workers)]
         for one in found:
             one.start()
         await body(found, memory)
@@ -41,7 +41,7 @@ def with_siblings(body: Callable[[list[Siblings], HostMemory], Any], workers: in
 
 
 def test_every_other_worker_answers() -> None:
-    async def body(workers: list[Siblings], memory: HostMemory) -> None:
+    async def body(workers: list[WorkerQueries], memory: SharedMemory) -> None:
         assert await workers[1].ask("name", "now") == [b"worker 0 now", b"worker 2 now"]
         await workers[0].stop()
         assert await workers[1].ask("name", "then") == [b"worker 2 then"]
@@ -50,7 +50,7 @@ def test_every_other_worker_answers() -> None:
 
 
 def test_an_answer_may_be_long_and_many_may_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body(workers: list[Siblings], memory: HostMemory) -> None:
+    async def body(workers: list[WorkerQueries], memory: SharedMemory) -> None:
         workers[0]._answers = {"long": lambda text: text.encode() * 1_000_000}
         found = await asyncio.gather(*(workers[1].ask("long", letter) for letter in "abcdefghijklmno"))
         assert [answer[0][:1] for answer in found] == [letter.encode() for letter in "abcdefghijklmno"]
@@ -63,7 +63,7 @@ def test_an_answer_may_be_long_and_many_may_ask_at_once(monkeypatch: pytest.Monk
 
 def test_a_process_that_is_alone_asks_nobody() -> None:
     async def body() -> None:
-        alone = Siblings(echo("alone"))
+        alone = WorkerQueries(echo("alone"))
         alone.start()
         assert await alone.ask("name") == []
         await alone.stop()
@@ -74,7 +74,7 @@ def test_a_process_that_is_alone_asks_nobody() -> None:
 def test_a_worker_that_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.05)
 
-    async def body(workers: list[Siblings], memory: HostMemory) -> None:
+    async def body(workers: list[WorkerQueries], memory: SharedMemory) -> None:
         asyncio.get_running_loop().remove_reader(memory.questions(0).fileno())
         for _ in range(20):  # more than the queue of its socket takes
             assert await workers[1].ask("name", "x") == [b"worker 2 x"]
@@ -85,7 +85,7 @@ def test_a_worker_that_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_question_that_is_not_understood_or_too_long_has_no_answer(caplog: pytest.LogCaptureFixture) -> None:
-    async def body(workers: list[Siblings], memory: HostMemory) -> None:
+    async def body(workers: list[WorkerQueries], memory: SharedMemory) -> None:
         assert await workers[1].ask("unknown") == []
         assert "was not answered" in caplog.text
         assert await workers[1].ask("name", "x" * module.MAX_QUESTION) == []
@@ -132,14 +132,14 @@ def test_a_document_that_was_half_written_leaves_the_one_before() -> None:
 
 
 class Worker:
-    def __init__(self, share: HostShare) -> None:
+    def __init__(self, share: WorkerMemory) -> None:
         self.metrics = Metrics()
         self.open, self.late, self.refused = 0.0, 0.0, 0.0
         self.metrics.gauge("open", "Added up.", lambda: self.open)
         self.metrics.gauge("late", "The greatest.", lambda: self.late, max)
         self.metrics.counter("refused_total", "Grows.", lambda: self.refused)
         self.host = HostMetrics(self.metrics, share)
-        self.siblings = Siblings({hostmetrics.QUESTION: self.host.answer}, share)
+        self.siblings = WorkerQueries({hostmetrics.QUESTION: self.host.answer}, share)
         self.siblings.start()
 
     async def scrape(self) -> dict[str, float]:
@@ -154,7 +154,7 @@ DURATION = "apiserver_request_duration_seconds"
 
 def test_counters_histograms_and_gauges_of_all_workers_are_added_up() -> None:
     async def body() -> None:
-        memory = HostMemory(2)
+        memory = SharedMemory(2)
         first, second = (Worker(memory.share_of(worker)) for worker in range(2))
         for number, worker in enumerate((first, second), 1):
             for _ in range(number):
@@ -186,7 +186,7 @@ def test_metrics_are_added_up_and_written_in_a_thread(workers: int, monkeypatch:
     monkeypatch.setattr(hostmetrics, "generate_latest", noted)
 
     async def body() -> None:
-        worker = Worker(HostMemory(workers).share_of(0) if workers else ALONE)
+        worker = Worker(SharedMemory(workers).share_of(0) if workers else ALONE)
         assert (await worker.scrape())["open"] == 0
         await worker.siblings.stop()
 
@@ -197,7 +197,7 @@ def test_metrics_are_added_up_and_written_in_a_thread(workers: int, monkeypatch:
 
 def test_a_counter_never_goes_back_when_a_worker_is_killed_or_ends() -> None:
     async def body() -> None:
-        memory = HostMemory(2)
+        memory = SharedMemory(2)
         first, second = (Worker(memory.share_of(worker)) for worker in range(2))
         second.metrics.request("get", "", "pods", "", "200").inc(5)
         second.open, second.refused = 7, 4
@@ -225,7 +225,7 @@ def test_a_scrape_does_not_hang_on_a_worker_that_is_stuck(monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.05)
 
     async def body() -> None:
-        memory = HostMemory(2)
+        memory = SharedMemory(2)
         first, second = (Worker(memory.share_of(worker)) for worker in range(2))
         second.open = 3
         second.host.publish()
@@ -239,7 +239,7 @@ def test_a_scrape_does_not_hang_on_a_worker_that_is_stuck(monkeypatch: pytest.Mo
 
 def test_metrics_of_a_process_that_is_alone_are_its_own() -> None:
     async def body() -> None:
-        worker = Worker(HostShare())
+        worker = Worker(WorkerMemory())
         worker.open = 2
         worker.host.publish()
         assert (await worker.scrape())["open"] == 2
@@ -252,9 +252,9 @@ def test_metrics_of_a_process_that_is_alone_are_its_own() -> None:
 
 def test_a_refusal_of_another_worker_is_found_by_its_audit_id() -> None:
     async def body() -> None:
-        memory = HostMemory(2)
+        memory = SharedMemory(2)
         async with open_server(share=memory.share_of(0)) as here, open_server(share=memory.share_of(1)) as other:
-            other.plane.http.siblings.start()
+            other.plane.http.worker_queries.start()
             refused = await other.get("/api/v1/namespaces", token="x")
             audit_id = refused.headers["audit-id"]
             found = await here.get(f"/debug/authentication/refusals/{audit_id}")
@@ -264,6 +264,6 @@ def test_a_refusal_of_another_worker_is_found_by_its_audit_id() -> None:
             assert {item["path"] for item in listed} == {"/api/v1/namespaces", "/api/v1/nodes"}
             assert len((await here.get("/debug/authentication/refusals?limit=1")).obj["items"]) == 1
             assert (await here.get("/debug/authentication/refusals/unknown")).status == 404
-            await other.plane.http.siblings.stop()
+            await other.plane.http.worker_queries.stop()
 
     asyncio.run(body())

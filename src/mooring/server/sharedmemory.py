@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
 
-from mooring.authn.guesses import MAX_SOURCES, Bucket, Buckets, LocalBuckets
+from mooring.authn.authfailures import MAX_SOURCES, Bucket, Buckets, LocalBuckets
 
 # Locks between the workers of one host: for tables in shared memory that are changed rarely, and for files that all append to.
 #
@@ -166,7 +166,7 @@ class Count:
 #   own numbers, without a lock: its own connection keeps the cell.
 # * A source that finds its set full is counted by each worker alone. Sets are larger than connections make likely.
 #
-# Token buckets (`SharedBuckets`, which implements `mooring.authn.guesses.Buckets`):
+# Token buckets (`SharedBuckets`, which implements `mooring.authn.authfailures.Buckets`):
 # * A change is made under a lock. Reading takes none: the words of a cell are each read whole, and the worst is a value that is
 #   one change old.
 # * A full set loses the bucket that was changed longest ago.
@@ -311,15 +311,15 @@ class SharedBuckets:
 # Memory that the workers of one server share: made by the parent before its first fork, and inherited by every worker.
 #
 # Rules kept here:
-# * The parent calls `HostMemory(seats)` once, `share_of(index)` in each worker after the fork, and `clear(index)` after worker
+# * The parent calls `SharedMemory(slots)` once, `share_of(index)` in each worker after the fork, and `clear(index)` after worker
 #   `index` has ended and before its replacement is forked. So a worker that was killed leaves no counts behind.
-# * A server of one process calls nothing of this: `HostShare()` is the share of a process that is alone, and takes no shared
+# * A server of one process calls nothing of this: `WorkerMemory()` is the share of a process that is alone, and takes no shared
 #   memory.
 # * The kernel gives memory for the pages that were written only: tables for floods cost nothing before one.
 # * A document that a worker publishes stands in memory that only the workers have open, with its length and a checksum, in one of
 #   two places in turn. A worker that is killed while it writes leaves the one before, and its replacement goes on where it ended.
 
-MAX_SEATS = 64
+MAX_SLOTS = 64
 """Workers of one parent that may live at the same time: twice as many as may be configured (`mooring.settings.serving`)."""
 SOURCE_CELLS = 65_536
 """Cells for sources with connections: three for each of the connections that a host accepts."""
@@ -414,14 +414,14 @@ class _Lock(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HostShare:
+class WorkerMemory:
     """Part of one worker in the state of its host."""
 
     worker: int = 0
     """Index of this worker, from 0."""
     workers: int = 1
     """Number of workers among which limits are divided."""
-    memory: HostMemory | None = None
+    memory: SharedMemory | None = None
     """None for a process that is alone."""
 
     @property
@@ -446,31 +446,31 @@ class HostShare:
         return None if self.memory is None else self.memory.file(shared)
 
 
-ALONE = HostShare()
+ALONE = WorkerMemory()
 
 
-class HostMemory:
+class SharedMemory:
     """Shared memory of a parent process and its workers.
 
-    `seats`: workers that may live at the same time; a restart has one more than serve otherwise. `workers`: those that serve
-    otherwise, by default all. Raises ValueError for numbers outside of 1 to MAX_SEATS.
+    `slots`: workers that may live at the same time; a restart has one more than serve otherwise. `workers`: those that serve
+    otherwise, by default all. Raises ValueError for numbers outside of 1 to MAX_SLOTS.
     """
 
-    def __init__(self, seats: int, workers: int = 0) -> None:
-        self.seats, self.workers = seats, workers or seats
-        if not 1 <= self.workers <= seats <= MAX_SEATS:
-            raise ValueError(f"workers must be 1 to {MAX_SEATS}")
-        self._lines = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(seats)]
-        published = [nameless_file(f"mooring-{seat}") for seat in range(seats)]
+    def __init__(self, slots: int, workers: int = 0) -> None:
+        self.slots, self.workers = slots, workers or slots
+        if not 1 <= self.workers <= slots <= MAX_SLOTS:
+            raise ValueError(f"workers must be 1 to {MAX_SLOTS}")
+        self._lines = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(slots)]
+        published = [nameless_file(f"mooring-{slot}") for slot in range(slots)]
         self._publications = [Publication(descriptor) for descriptor in published]
         self._secret = secrets.token_bytes(SECRET_BYTES)
         self.locks = nameless_file("mooring-locks")
         weakref.finalize(self, _close, self._lines, [*published, self.locks])
         sizes = (
-            len(Counted) * seats,
+            len(Counted) * slots,
             *(MAX_SOURCES,) * 3,
             SOURCE_CELLS,
-            *(SOURCE_CELLS * seats,) * 2,
+            *(SOURCE_CELLS * slots,) * 2,
             len(Shared) * FILE_WORDS,
         )
         memory, start, parts = memoryview(mmap.mmap(-1, sum(sizes) * _WORD)), 0, []
@@ -485,9 +485,9 @@ class HostMemory:
         self._connections, self._held_bytes = connections.cast("q"), held_bytes.cast("q")
         self._files = files.cast("q")
 
-    def share_of(self, worker: int) -> HostShare:
+    def share_of(self, worker: int) -> WorkerMemory:
         """Return the share of one worker. Called after the fork, in the worker."""
-        return HostShare(worker=worker, workers=self.workers, memory=self)
+        return WorkerMemory(worker=worker, workers=self.workers, memory=self)
 
     def clear(self, worker: int) -> None:
         """Forget what a worker that has ended had counted. Called before its replacement is forked."""
@@ -499,8 +499,8 @@ class HostMemory:
 
     def row(self, counted: Counted) -> memoryview[int]:
         """Return one number, of all workers."""
-        first = counted * self.seats
-        return self._counts[first : first + self.seats]
+        first = counted * self.slots
+        return self._counts[first : first + self.slots]
 
     def questions(self, worker: int) -> socket.socket:
         """Return the socket at which a worker receives questions of the others."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.authn.requestheader import Stripping
+from mooring.authn.requestheader import HeaderStripper
 from mooring.authn.requestheadersettings import HeaderNames
 
 OURS = HeaderNames(username=("x-who",), uid=("x-which",), groups=("x-team", "x-squad"), extra_prefixes=("x-more-",))
@@ -30,11 +30,11 @@ OURS = HeaderNames(username=("x-who",), uid=("x-which",), groups=("x-team", "x-s
 )
 def test_what_proves_something_is_gone(name: bytes, configured: HeaderNames | None) -> None:
     headers = [(b"accept", b"a"), (name, b"one"), (name, b"two"), (b"user-agent", b"kubectl")]
-    assert Stripping(configured).left(headers) == [(b"accept", b"a"), (b"user-agent", b"kubectl")]
+    assert HeaderStripper(configured).left(headers) == [(b"accept", b"a"), (b"user-agent", b"kubectl")]
 
 
 @pytest.mark.parametrize(
     "name", [b"accept", b"x-remote", b"x-remote-userx", b"impersonate-user", b"audit-id", b"x-who", b"x-more-"]
 )
 def test_everything_else_is_left(name: bytes) -> None:
-    assert Stripping().left([(name, b"a")]) == [(name, b"a")]
+    assert HeaderStripper().left([(name, b"a")]) == [(name, b"a")]

@@ -90,7 +90,7 @@ class _Caller:
         return job
 
 
-class LongWork:
+class Offload:
     """Thread of one registry for long computations. `cpu_seconds` returns the CPU time of the thread that calls it."""
 
     def __init__(self, cpu_seconds: Callable[[], float] = time.thread_time) -> None:

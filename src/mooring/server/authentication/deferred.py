@@ -60,7 +60,7 @@ def _never() -> bool:
     return False
 
 
-class SecondStage:
+class DeferredAuthentication:
     """Settles the deferred verdicts of one server. `targets` are looked up by name at each request. `close` it at the end."""
 
     def __init__(

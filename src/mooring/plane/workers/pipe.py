@@ -1,4 +1,4 @@
-"""Line between the parent and one worker: short messages over a socket pair, one JSON array a line.
+"""Pipe between the parent and one worker: short messages over a socket pair, one JSON array a line.
 
 Rules kept here: neither side waits for the other. A side that reads nothing any more has ended, which the other sees as the end of
 the stream.
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from mooring.server.hostshare.share import Count
+from mooring.server.sharedmemory import Count
 
 SERVING = "serving"
 """From a worker that accepts connections."""
@@ -33,8 +33,8 @@ MAX_TEXT = 8192
 """Characters of a message for the operator: it must fit the buffer of a socket."""
 
 
-class Line:
-    """One end of the line."""
+class WorkerPipe:
+    """One end of the pipe."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -76,16 +76,16 @@ def _message(line: bytes) -> tuple[str, str]:
     return str(found[0]), str(found[1])
 
 
-def line_pair() -> tuple[Line, Line]:
-    """Return both ends of a new line."""
+def line_pair() -> tuple[WorkerPipe, WorkerPipe]:
+    """Return both ends of a new pipe."""
     one, other = socket.socketpair()
-    return Line(one), Line(other)
+    return WorkerPipe(one), WorkerPipe(other)
 
 
 # Heartbeats of the workers: each counts turns of its event loop, and the parent looks whether the counts change.
 #
 # Rules kept here:
-# * A count is one word of shared memory, written by its worker only (`mooring.server.hostshare.share`). It is written by the
+# * A count is one word of shared memory, written by its worker only (`mooring.server.sharedmemory`). It is written by the
 #   event loop and by no thread: a loop that does not turn any more is what the parent looks for.
 # * The parent counts its own looks, and not the time. When the machine was suspended or all processes were stopped, at most one
 #   look passes before the workers run again.
