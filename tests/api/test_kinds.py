@@ -11,7 +11,7 @@ import pytest
 from mooring.api.kind import Kind
 from mooring.api.kinds import BY_PLURAL, KINDS, READ_ONLY, RESOURCES, by_resource
 from mooring.api.paths import GROUP
-from mooring.api.readonly import READ_VERBS
+from mooring.api.readonly import READ_AND_DELETE_VERBS, READ_VERBS
 from mooring.api.reviews import TOKEN_REQUEST
 from mooring.apimachinery.codec.gotypes import EMBEDDED
 from mooring.apimachinery.resource import Resource
@@ -114,7 +114,9 @@ def test_the_read_only_kinds_are_those_that_are_stored_and_cannot_be_created() -
     assert {kind.resource.plural for kind in READ_ONLY} == {
         kind.resource.plural for kind in KINDS if kind.stored and "create" not in kind.resource.verbs
     }
-    assert {kind.resource.verbs for kind in READ_ONLY} == {READ_VERBS}
+    assert {kind.resource.plural: kind.resource.verbs for kind in READ_ONLY} == dict.fromkeys(
+        READ_ONLY_PLURALS, READ_VERBS
+    ) | dict.fromkeys(DELETED_PLURALS, READ_AND_DELETE_VERBS)
 
 
 def test_every_kind_that_kube_apiserver_stores_as_protobuf_has_its_fields() -> None:
@@ -244,13 +246,17 @@ READ_ONLY_PLURALS = {
 }  # fmt: skip
 
 
+DELETED_PLURALS = {"networkpolicies", "poddisruptionbudgets"}
+"""Read-only kinds of which earlier versions stored objects."""
+
+
 def test_namespaces_and_read_only_kinds_have_no_deletecollection() -> None:
     without = [p for p, kind in BY_PLURAL.items() if "deletecollection" not in kind.resource.verbs]
-    assert sorted(without) == sorted(["namespaces", *READ_ONLY_PLURALS])
+    assert sorted(without) == sorted(["namespaces", *READ_ONLY_PLURALS - DELETED_PLURALS])
 
 
 def test_read_only_kinds() -> None:
-    read_only = {r.plural for r in RESOURCES if set(r.verbs) <= {"get", "list", "watch"}}
+    read_only = {r.plural for r in RESOURCES if set(r.verbs) <= {"get", "list", "watch", "delete", "deletecollection"}}
     assert read_only == READ_ONLY_PLURALS, "docs/adr/0015, docs/adr/0090"
 
 

@@ -11,8 +11,8 @@ forgive nothing else. Why the kinds are served:
 * Volumes, claims, Jobs, CronJobs and Ingresses: `kubectl apply --prune` processes a built-in list of kinds, and stops at the first
   that discovery does not name.
 * CSIDrivers and RuntimeClasses: a kubelet's informers list and watch them, and log errors without end while that fails.
-* NetworkPolicies: an agent of k3s ends when it cannot list them. These and PodDisruptionBudgets were written by earlier versions
-  (docs/adr/0090).
+* NetworkPolicies: an agent of k3s ends when it cannot list them. These and PodDisruptionBudgets were written by earlier versions,
+  and can be deleted (docs/adr/0090).
 Objects of these kinds were written to the same store by another server or version, and are served unchanged. Their schemas name
 what clients ask for, with free-form parts. `data/api` has all fields, to read what kube-apiserver stored as protobuf.
 """
@@ -28,6 +28,7 @@ from mooring.apimachinery.schema import Field, Message, Scalar, message
 from mooring.apimachinery.table import AGE
 
 READ_VERBS = ("get", "list", "watch")
+READ_AND_DELETE_VERBS = ("delete", "deletecollection", *READ_VERBS)
 NO_WORKLOADS = "this server runs no workloads"
 _NO_STORAGE = "this server attaches no storage"
 _NO_TRAFFIC = "this server routes no traffic"
@@ -45,6 +46,7 @@ def read_only_kind(
     storage: str,
     is_stored_whole: bool = False,
     namespaced: bool = True,
+    verbs: tuple[str, ...] = READ_VERBS,
     categories: tuple[str, ...] = (),
     columns: tuple[Column, ...] = (NAME, AGE),
 ) -> Kind:
@@ -61,7 +63,7 @@ def read_only_kind(
             schema=schema,
             short_names=short_names,
             categories=categories,
-            verbs=READ_VERBS,
+            verbs=verbs,
             columns=columns,
         ),
         storage=f"/registry/{storage}",
@@ -145,6 +147,7 @@ ROWS: tuple[Kind, ...] = (
         "netpol",
         why=_NO_TRAFFIC,
         storage="networkpolicies",
+        verbs=READ_AND_DELETE_VERBS,
     ),
     read_only_kind(
         message("io.k8s.api.policy.v1.PodDisruptionBudget"),
@@ -152,6 +155,7 @@ ROWS: tuple[Kind, ...] = (
         "pdb",
         why=NO_WORKLOADS,
         storage="poddisruptionbudgets",
+        verbs=READ_AND_DELETE_VERBS,
     ),
     _row(
         "node.k8s.io",
