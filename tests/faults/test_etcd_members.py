@@ -26,7 +26,7 @@ from mooring.storage.etcd import driver as drivermodule
 from mooring.storage.etcd.driver import EtcdStorage
 from mooring.storage.etcd.watching import CREATE_SECONDS
 from tests.support import etcd
-from tests.support.registryroom import masters_only
+from tests.support.registryroom import Deciding
 from tests.support.storagedrivers import closing, open_etcd, take
 
 pytestmark = pytest.mark.skipif(bool(etcd.MISSING), reason=etcd.MISSING)
@@ -115,7 +115,7 @@ def test_views_behind_a_member_that_hangs_do_not_judge_or_have_the_revocation(tm
         clock = SystemClock()
         store = open_etcd(cluster, "/registry")
         await store.open()
-        registry = Registry(store, KINDS, clock, os.urandom, (), masters_only)
+        registry = Registry(store, KINDS, clock, os.urandom, (), (Deciding(),))
         await registry.start()
         revocations = registry.views["certificaterevocations"]
         (used,) = (member for member in cluster.members if member.url == store._connection.endpoint.url)

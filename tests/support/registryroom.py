@@ -12,10 +12,12 @@ import hashlib
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec
 
 from mooring.api.kind import Change, Kind
 from mooring.api.kinds import BY_PLURAL, KINDS
+from mooring.api.view import Views
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions, parse_list_options
 from mooring.apimachinery.patch import merge_patch
 from mooring.apimachinery.schema import Obj
@@ -55,6 +57,17 @@ def counting_entropy(start: int = 0) -> Callable[[int], bytes]:
 def masters_only(attributes: Attributes) -> Decision:
     """Allow every request of system:masters and no other."""
     return Decision(Ruling.ALLOW if MASTERS in attributes.user.groups else Ruling.NO_OPINION)
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """An authorizer that is one function."""
+
+    decide: Callable[[Attributes], Decision] = masters_only
+    name: str = "Test"
+
+    def authorize(self, attributes: Attributes, views: Views) -> Decision:
+        return self.decide(attributes)
 
 
 def kind(plural: str) -> Kind:
@@ -204,7 +217,7 @@ async def open_room(
         clock,
         entropy or counting_entropy(),
         build() if admission is None else admission,
-        authorize,
+        (Deciding(authorize),),
         records,
         **options,
     )

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from mooring.api.kind import Kind
 from mooring.api.view import Views
-from mooring.authz.decision import Authorize
+from mooring.authz.decision import Attributes, Authorizer, Decision, authorize
 from mooring.clock import Clock
 from mooring.registry.admission.request import Admission
 from mooring.registry.cache.views import cache_views
@@ -41,7 +41,7 @@ class Registry:
         clock: Clock,
         entropy: Entropy,
         admission: Sequence[Admission],
-        authorize: Authorize,
+        authorizers: Sequence[Authorizer],
         records: Mapping[str, DeletionRecord] | None = None,
         is_stale: IsStale = _never_stale,
         observe: Observe = ignore,
@@ -60,13 +60,18 @@ class Registry:
             self.views,
             entropy,
             admission,
-            authorize,
+            self.authorize,
             self.long_work,
             deletion_records(ends_membership=True) if records is None else records,
             is_stale,
             observe,
         )
+        self._authorizers = authorizers
         self._relisting: asyncio.Task[None] | None = None
+
+    def authorize(self, attributes: Attributes) -> Decision:
+        """Decide on a request, from the objects in memory."""
+        return authorize(attributes, self._authorizers, self.views)
 
     async def start(self) -> None:
         """Read the state and follow it. Raises StorageError."""

@@ -134,7 +134,6 @@ class Pipeline:
         schemes: Mapping[str, str],
         open_watches: OpenWatches,
         header_stripper: HeaderStripper,
-        authorize: Callable[[Attributes], Decision],
         dispatch: Callable[[RequestContext], Awaitable[Response]],
         registry: Registry,
         audiences: Sequence[str],
@@ -153,7 +152,7 @@ class Pipeline:
         self._challenges = challenges(schemes)
         self._open_watches = open_watches
         self._header_stripper = header_stripper
-        self._authorize = authorize
+        self._authorize = registry.authorize
         self.dispatch = dispatch
         self._registry = registry
         self._clock = clock

@@ -160,7 +160,7 @@ def in_registry(tmp_path: Path, test: Callable[[RegistryParts, StoreMark], Await
 
 async def compared(parts: RegistryParts, directory: Path, storage: Storage | None = None) -> StoreMark:
     """Return the mark of another process or server, compared with the store."""
-    api = RegistryApi(parts.registry, parts.authorize, SystemClock(), "store-mark")
+    api = RegistryApi(parts.registry, parts.registry.authorize, SystemClock(), "store-mark")
     mark = StoreMark(
         MarkFile(directory), parts.registry, api, storage or parts.storage, SystemClock(), is_continued=True
     )

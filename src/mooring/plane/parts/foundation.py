@@ -14,7 +14,6 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.names import uuid4
 from mooring.authz import table as authz
-from mooring.authz.decision import Attributes, Decision, authorize
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.clock import Clock, rfc3339
 from mooring.controllers import table as controllers
@@ -109,8 +108,6 @@ class RegistryParts:
     """The store below encryption at rest: values as they are stored."""
     registry: Registry
     encryption: EncryptionAtRest
-    authorize: Callable[[Attributes], Decision]
-    """Decides on a request, from the objects that the registry has in memory."""
     rbac: Rbac
     """The RBAC authorizer of the chain; one outside of it when the mode is not enabled."""
     mark: StoreMark | None = None
@@ -136,23 +133,19 @@ def build_registry(
     storage = encryption.storage
     authorizers = authz.build(config[AuthorizationSettings].authorization_mode)
 
-    def decide(attributes: Attributes) -> Decision:
-        return authorize(attributes, authorizers, registry.views)
-
     plugins = admission.build(
         config[AdmissionSettings].disable_admission_plugins,
         services=config[NetworkSettings].service_cluster_ip_range,
     )
     records = deletion_records(ends_membership=config[NodeSettings].deletion_ends_membership)
     kinds = tuple(BY_PLURAL.values())
-    registry = Registry(storage, kinds, clock, entropy, plugins, decide, records, storage.is_stale, observe)
+    registry = Registry(storage, kinds, clock, entropy, plugins, authorizers, records, storage.is_stale, observe)
     rbac = next((one for one in authorizers if isinstance(one, Rbac)), None) or Rbac()
     return RegistryParts(
         storage=storage,
         stored=storage.inner,
         registry=registry,
         encryption=encryption,
-        authorize=decide,
         rbac=rbac,
     )
 
@@ -194,7 +187,7 @@ async def open_registry(
         opened.push_async_callback(parts.registry.stop)
         opened.push_async_callback(encryption.close)
         if file is not None:
-            api = RegistryApi(parts.registry, parts.authorize, clock, "store-mark")
+            api = RegistryApi(parts.registry, parts.registry.authorize, clock, "store-mark")
             mark = StoreMark(file, parts.registry, api, storage, clock, is_continued)
             parts = replace(parts, mark=mark)
             await mark.compare()  # before `join` writes: the revision of the store is compared
@@ -267,4 +260,4 @@ class Foundation:
 
     def api_of(self, writer: str) -> RegistryApi:
         """Return access to the registry for a part of the server, which the audit log names as the writer."""
-        return RegistryApi(self.parts.registry, self.parts.authorize, self.clock, writer)
+        return RegistryApi(self.parts.registry, self.parts.registry.authorize, self.clock, writer)

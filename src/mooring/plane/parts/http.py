@@ -104,7 +104,7 @@ class SupervisorApi:
         self, shared_keys: SharedKeys | None, checks: tuple[IssuanceCheck, ...], ready: Callable[[], bool]
     ) -> SupervisorServices:
         trust, config, clock, registry = self._trust, self._base.config, self._base.clock, self._base.parts.registry
-        authorize = self._base.parts.authorize
+        authorize = self._base.parts.registry.authorize
         return SupervisorServices(
             server_ca=lambda: trust.serving.root_ca.pem,
             client_ca=lambda: certificates_pem(trust.authentication.client_cas.clients),
@@ -219,10 +219,7 @@ class Http:
             schemes=authentication.schemes,
             open_watches=self.open_watches,
             header_stripper=HeaderStripper(config[RequestHeaderSettings].names),
-            authorize=base.parts.authorize,
-            dispatch=Router(
-                self._services(base, trust, upkeep), Resources(registry, self.watches, clock, base.parts.authorize)
-            ),
+            dispatch=Router(self._services(base, trust, upkeep), Resources(registry, self.watches, clock)),
             registry=registry,
             audiences=config[ServiceAccountSettings].audiences,
             clock=clock,
@@ -253,7 +250,6 @@ class Http:
             metrics=partial(self.host_metrics.text, self.worker_queries),
             reviewers=Reviewers(
                 registry=parts.registry,
-                authorize=parts.authorize,
                 rbac=parts.rbac,
                 authenticators=authentication.authenticators,
                 deferred_authentication=authentication.deferred_authentication,
@@ -261,7 +257,6 @@ class Http:
             ),
             token_requests=TokenRequests(
                 registry=parts.registry,
-                authorize=parts.authorize,
                 entropy=base.entropy,
                 keys=keys,
                 audiences=tokens.audiences,

@@ -23,7 +23,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.credentials import Authenticator
 from mooring.authn.review import review_self, review_token
 from mooring.authz import review as access
-from mooring.authz.decision import Attributes, Authorize
+from mooring.authz.decision import Attributes
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.errors import BadRequestError, Details, InvalidError, MethodNotAllowedError, ServiceUnavailableError
 from mooring.registry.store import Registry
@@ -43,7 +43,6 @@ class Reviewers:
     """Parts that answer reviews."""
 
     registry: Registry
-    authorize: Authorize
     rbac: Rbac
     authenticators: Sequence[Authenticator]
     deferred_authentication: DeferredAuthentication
@@ -97,7 +96,7 @@ async def _review_access(
 
     attributes, ignored = await _run(context, reviewers, read)
     await context.prepare()
-    return access.with_status(review, reviewers.authorize(attributes), ignored)
+    return access.with_status(review, reviewers.registry.authorize(attributes), ignored)
 
 
 async def _review_self_rules(context: RequestContext, reviewers: Reviewers, review: Obj) -> Obj:

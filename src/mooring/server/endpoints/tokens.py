@@ -22,7 +22,6 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn import login as rules
 from mooring.authn.login import claims_of
 from mooring.authn.serviceaccount import ISSUED_CREDENTIAL_ID, TokenIssuance, issue
-from mooring.authz.decision import Authorize
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, BadRequestError, ForbiddenError, InvalidError, MethodNotAllowedError
 from mooring.identity import UserInfo
@@ -173,7 +172,6 @@ class TokenRequests:
     """Parts that issue tokens of ServiceAccounts."""
 
     registry: Registry
-    authorize: Authorize
     entropy: Callable[[int], bytes]
     keys: TokenKeys
     audiences: Sequence[str]
@@ -212,7 +210,7 @@ async def service_account_token(context: RequestContext, issuing: TokenRequests)
             old=None,
             change=Change(context.user, context.received),
             views=issuing.registry.views,
-            authorize=issuing.authorize,
+            authorize=issuing.registry.authorize,
             dry_run=options.dry_run,
         )
     )

@@ -46,7 +46,7 @@ from mooring.apimachinery.resource import unexpected_kind
 from mooring.apimachinery.schema import Message, Obj
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.apimachinery.status import success_status
-from mooring.authz.decision import Attributes, Decision
+from mooring.authz.decision import Attributes
 from mooring.clock import Clock
 from mooring.errors import (
     BadRequestError,
@@ -94,15 +94,12 @@ _NAMED = ("get", "update", "patch", "delete")
 
 
 class Resources:
-    """Handlers of the verbs of every kind. `authorize` decides on `create` when an update or apply would create."""
+    """Handlers of the verbs of every kind."""
 
-    def __init__(
-        self, registry: Registry, watches: Watches, clock: Clock, authorize: Callable[[Attributes], Decision]
-    ) -> None:
+    def __init__(self, registry: Registry, watches: Watches, clock: Clock) -> None:
         self._registry = registry
         self._watches = watches
         self._clock = clock
-        self._authorize = authorize
         self._verbs = {
             "get": self._get,
             "list": self._list,
@@ -315,7 +312,7 @@ class Resources:
             resource=info.resource,
             namespace=info.namespace,
         )
-        return not info.subresource and self._authorize(attributes).allowed
+        return not info.subresource and self._registry.authorize(attributes).allowed
 
     async def _delete(self, context: RequestContext, kind: Kind) -> Response:
         info, request = context.info, context.request
@@ -332,7 +329,7 @@ class Resources:
         """Delete an object that cannot be read, for a user who may do that to it; in a dry run, only tell whether it would be."""
         info = context.info
         context.annotations[UNSAFE_DELETE_ANNOTATION] = ""
-        decision = self._authorize(
+        decision = self._registry.authorize(
             Attributes(
                 user=context.user,
                 verb=UNSAFE_DELETE,
