@@ -28,7 +28,8 @@ from mooring.server.response.compression import (
     Compression,
     accepts_gzip,
 )
-from mooring.server.transport.http import Body, Header, Pieces, Request, Response, in_pieces
+from mooring.server.transport.http import Body, Pieces, Request, Response, in_pieces
+from mooring.server.transport.httpgrammar import Header
 from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.serverroom import Server, in_server
 from tests.support.testca import ThrowawayCA

@@ -15,7 +15,7 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.registry.offload import LONG_BYTES
 from mooring.server.pipeline import MAX_JOIN_BODY
-from mooring.server.transport import http
+from mooring.server.transport import httpgrammar
 from tests.support.serverroom import Server, connection, in_server
 from tests.support.work import work
 
@@ -32,7 +32,7 @@ async def test_a_long_query_is_not_parsed_before_authentication(
         parsed.append(raw)
         return {}
 
-    monkeypatch.setattr(http, "parse_query", parse_query)
+    monkeypatch.setattr(httpgrammar, "parse_query", parse_query)
     refused = await server.get(f"/api/v1/secrets?{LONG_QUERY}", token="wrong", via=connection())
     assert (refused.status, parsed) == (401, [])
 
@@ -42,13 +42,13 @@ async def test_a_long_selector_is_a_bad_request_and_its_query_is_parsed_once(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[bytes] = []
-    before = http.parse_query
+    before = httpgrammar.parse_query
 
     def parse_query(raw: bytes) -> dict[str, list[str]]:
         parsed.append(raw)
         return before(raw)
 
-    monkeypatch.setattr(http, "parse_query", parse_query)
+    monkeypatch.setattr(httpgrammar, "parse_query", parse_query)
     refused = await server.get(f"/api/v1/secrets?{LONG_QUERY}")
     assert (refused.status, refused.message) == (
         400,

@@ -19,12 +19,12 @@ from mooring.server.transport.http import (
     KEPT_SHARE,
     MAX_HEADER_BYTES,
     Application,
-    Header,
     Pieces,
     Request,
     Response,
 )
 from mooring.server.transport.http1 import BYTES_PER_TURN, Exchange, Http1Connection, reply_head
+from mooring.server.transport.httpgrammar import Header
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.manualclock import settle

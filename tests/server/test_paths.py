@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from mooring.server.transport.http import parse_query, read_target
+from mooring.server.transport.httpgrammar import parse_query, read_target
 from tests.support.serverroom import Server, in_server
 
 MAPS = "/api/v1/namespaces/kube-public/configmaps"

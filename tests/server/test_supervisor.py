@@ -25,7 +25,7 @@ from mooring.server.endpoints.table import find
 from mooring.server.flowcontrol import ANONYMOUS_SEATS
 from mooring.server.requestcontext import MAX_CHANGING, MAX_READING, InFlight
 from mooring.server.sharedmemory import SharedMemory
-from mooring.server.transport.http import read_target
+from mooring.server.transport.httpgrammar import read_target
 from mooring.server.transport.responsewriter import Streamer, WebSocketWriter
 from mooring.server.transport.tlsconnection import TlsTransport
 from mooring.trust.k3s.acceptedtokens import FormerToken, digest, encode_former

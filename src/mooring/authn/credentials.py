@@ -169,7 +169,7 @@ class Credentials:
 
 
 def bearer(token: str) -> Secret:
-    """Return the token as the bytes that were sent (`mooring.server.transport.http.exact_text`). Other lone surrogates, which come
+    """Return the token as the bytes that were sent (`exact_text` of the transport). Other lone surrogates, which come
     from a JSON escape, stay distinct and match nothing."""
     try:
         return Secret(token.encode("utf-8", "surrogateescape"))

@@ -72,7 +72,8 @@ from mooring.server.openwatches import OpenWatches
 from mooring.server.refusedrequests import Refusals, RefusedRequest
 from mooring.server.requestcontext import RequestContext, Supervised, Supervisor, SupervisorForbiddenError
 from mooring.server.response.render import challenges, error_response, reply_headers
-from mooring.server.transport.http import Request, Response, exact_text
+from mooring.server.transport.http import Request, Response
+from mooring.server.transport.httpgrammar import exact_text
 from mooring.server.transport.responsewriter import ResponseWriter, Streamer
 from mooring.trust.k3s.identity import Access, access_refusal
 

@@ -64,7 +64,8 @@ from mooring.registry.store import Registry
 from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.watches import Watches, served, served_list, stored_selectors
 from mooring.server.response.render import accepted, list_response, object_response, sends_stored_bytes, stored_response
-from mooring.server.transport.http import MAX_REMEMBERED_QUERY, Request, Response, parse_query
+from mooring.server.transport.http import Request, Response
+from mooring.server.transport.httpgrammar import MAX_REMEMBERED_QUERY, parse_query
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

@@ -39,7 +39,8 @@ from mooring.registry.cache.kindcache import Watch, slices
 from mooring.registry.offload import caller_of
 from mooring.registry.store import Registry
 from mooring.server.response.render import accepted, content_type, error_response, included
-from mooring.server.transport.http import Header, Request, Response
+from mooring.server.transport.http import Request, Response
+from mooring.server.transport.httpgrammar import Header
 from mooring.server.transport.responsewriter import (
     BinaryWebSocketWriter,
     ResponseWriter,

@@ -17,7 +17,8 @@ from dataclasses import replace
 from isal import isal_zlib
 
 from mooring.bounded import Bounded
-from mooring.server.transport.http import Body, Header, Request, Response, in_pieces
+from mooring.server.transport.http import Body, Request, Response, in_pieces
+from mooring.server.transport.httpgrammar import Header
 
 MIN_BYTES = 128 << 10
 """kube-apiserver's threshold: a smaller reply arrives in a few round trips anyway."""

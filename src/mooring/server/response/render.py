@@ -39,7 +39,8 @@ from mooring.apimachinery.table import Include, parse_include, partial_metadata,
 from mooring.errors import ApiError, MooringError, NotAcceptableError
 from mooring.registry.cache.events import Stored
 from mooring.server.response import lists
-from mooring.server.transport.http import Header, Request, Response
+from mooring.server.transport.http import Request, Response
+from mooring.server.transport.httpgrammar import Header
 
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
 _OBJECT_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}

@@ -13,15 +13,19 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
-from urllib.parse import parse_qsl, quote, unquote
-
-from httptools import HttpParserInvalidURLError, parse_url
+from urllib.parse import quote
 
 from mooring.apimachinery.codec.json import MAX_BODY, body_too_large
 from mooring.errors import BadRequestError, RequestTimeoutError
 from mooring.identity import is_text
+from mooring.server.transport.httpgrammar import (
+    MAX_REMEMBERED_QUERY,
+    Header,
+    exact_text,
+    header_text,
+    read_query,
+)
 from mooring.server.transport.responsewriter import Streamer, UpgradedWriter
 from mooring.server.transport.tlsconnection import TlsConnection, TlsTransport
 
@@ -44,47 +48,8 @@ LINGER_SECONDS = 0.5
 """Time from a GOAWAY behind the last reply to the end of the connection, as in Go's server: a client can read both."""
 
 
-MAX_REMEMBERED_QUERY = 512
-"""Bytes. Longer query strings are parsed each time, so that unauthenticated clients cannot fill memory through a cache."""
-
-
-_NO_QUERY: dict[str, list[str]] = {}
-
-
-@lru_cache(maxsize=4096)
-def _remembered_query(raw: bytes) -> dict[str, list[str]]:
-    return parse_query(raw)
-
-
-def parse_query(raw: bytes) -> dict[str, list[str]]:
-    """Return values by name, in order of appearance. Raises BadRequestError for more than 1000 parameters, and for bytes that are
-    not UTF-8: with replacement two names would become one."""
-    try:
-        pairs = parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=1000, errors="strict")
-    except UnicodeDecodeError as error:
-        raise BadRequestError("the query string is not UTF-8") from error
-    except ValueError as error:
-        raise BadRequestError("the query string has too many parameters") from error
-    parsed: dict[str, list[str]] = {}
-    for key, value in pairs:
-        parsed.setdefault(key, []).append(value)
-    return parsed
-
-
-def header_text(value: bytes) -> str:
-    """Decode a header value that is printed, or compared with words in ASCII. Invalid UTF-8 becomes U+FFFD."""
-    return value.decode("utf-8", "replace")
-
-
-def exact_text(value: bytes) -> str:
-    """Decode a header value that names a user or is a secret: UTF-8, which Go clients use. Each invalid byte becomes a lone
-    surrogate, so that different bytes stay different texts, and `mooring.identity.is_text` finds them."""
-    return value.decode("utf-8", "surrogateescape")
-
-
 _ENTITY_TAG = re.compile(r'"[^"]*"')
 """The opaque part of an entity tag, which alone counts in a weak comparison (RFC 9110 8.8.3.2)."""
-Header = tuple[bytes, bytes]
 Receive = Callable[[], Awaitable[tuple[bytes, bool] | None]]
 """Function that returns the next piece of a request body and whether more follows, or None when the client is gone."""
 
@@ -130,11 +95,7 @@ class Request:
     def query(self) -> dict[str, list[str]]:
         """Query parameters in order of appearance. Treat as immutable. Raises BadRequestError for more than 1000."""
         if self._query is None:
-            raw = self.query_string
-            if not raw:
-                self._query = _NO_QUERY
-            else:
-                self._query = _remembered_query(raw) if len(raw) <= MAX_REMEMBERED_QUERY else parse_query(raw)
+            self._query = read_query(self.query_string)
         return self._query
 
     @property
@@ -317,58 +278,6 @@ Transform = Callable[[Request, Response], Awaitable[Response]]
 async def unchanged(request: Request, response: Response) -> Response:
     """Return the reply of the handler."""
     return response
-
-
-Target = tuple[str, bytes]
-"""Percent-decoded path, and raw query."""
-
-
-def read_target(target: bytes, host: bytes = b"") -> Target | None:
-    """Parse the target of a request line or `:path`. Return None when it is not a path.
-
-    A whole URL is one only with the authority of `host`, the Host header (RFC 9112 3.2.2): a proxy could go by either of two. A
-    fragment is not part of a target, and programs differ in where the path of such a one ends. The path is read as `exact_text`.
-    """
-    try:
-        if b"#" in target:
-            return None
-        url = parse_url(target)
-        if url.schema and target.partition(b"://")[2][: len(host) + 1].lower() not in (
-            host.lower() + end for end in (b"/", b"?")
-        ):
-            return None
-        path = url.path.decode("ascii")
-    except (HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):  # `url.path` is None without a path
-        return None
-    return unquote(path, errors="surrogateescape") if "%" in path else path, url.query or b""
-
-
-_HOST = re.compile(rb"[A-Za-z0-9!$%&'()*+,\-.:;=\[\]_~]*")
-"""Octets that Go's server accepts in a Host (net/http, ValidHostHeader): no slash and no user."""
-
-
-def is_host(value: bytes) -> bool:
-    """Return whether a Host header, or `:authority`, is one. Another one would be read in several ways."""
-    return _HOST.fullmatch(value) is not None
-
-
-_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-
-
-def has_control_character(headers: Sequence[Header]) -> bool:
-    """Return whether a value has a control character other than a tab (net/http, ValidHeaderFieldValue). The parser of HTTP/1.1
-    refuses them itself."""
-    return _CONTROL.search(b"".join([value for _, value in headers])) is not None
-
-
-def is_known_encoding(headers: Sequence[Header]) -> bool:
-    """Return whether Transfer-Encoding, if there is one, is `chunked` alone, as in Go; no other coding is decoded."""
-    return all(value.lower() == b"chunked" for name, value in headers if name == b"transfer-encoding")
-
-
-def header_bytes(headers: Sequence[Header]) -> int:
-    """Return the size of a header block, however it arrived."""
-    return sum(len(name) + len(value) + 4 for name, value in headers)
 
 
 class HttpConnection(Protocol):

@@ -19,17 +19,12 @@ from mooring.server.transport.http import (
     MAX_HEADER_BYTES,
     MAX_HEADERS,
     Application,
-    Header,
     Request,
     Response,
-    Target,
-    header_bytes,
     in_pieces,
-    is_host,
-    is_known_encoding,
-    read_target,
     weight,
 )
+from mooring.server.transport.httpgrammar import Header, Target, header_bytes, is_host, is_known_encoding, read_target
 from mooring.server.transport.responsewriter import BareWriter, ResponseWriter, Streamer, UpgradedWriter
 from mooring.server.transport.tlsconnection import ApplicationProtocol, TlsTransport
 

@@ -20,17 +20,8 @@ from h2.settings import SettingCodes
 from hpack import Decoder, Encoder, HeaderTuple, NeverIndexedHeaderTuple
 from hpack.hpack import encode_integer
 
-from mooring.server.transport.http import (
-    MAX_HEADER_BYTES,
-    MAX_HEADERS,
-    Header,
-    Request,
-    Response,
-    has_control_character,
-    header_bytes,
-    is_host,
-    read_target,
-)
+from mooring.server.transport.http import MAX_HEADER_BYTES, MAX_HEADERS, Request, Response
+from mooring.server.transport.httpgrammar import Header, has_control_character, header_bytes, is_host, read_target
 from mooring.server.transport.responsewriter import ResponseWriter
 from mooring.server.transport.tlsconnection import ReaderProgress, TlsConnection
 
