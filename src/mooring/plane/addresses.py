@@ -147,7 +147,8 @@ def published(data_dir: Path) -> tuple[str, ...]:
     """Return each `host:port` in the admin.conf of the last start; none before the first."""
     try:
         config = parse_kubeconfig(read_limited(data_dir / "admin.conf"))
-        cluster = config.cluster(CLUSTER_NAME) or config.clusters[0]  # `kubectl config` sorts the entries by name
+        # `kubectl config` sorts the entries by name.
+        cluster = config.cluster(CLUSTER_NAME) or config.clusters[0]
         found = [urlsplit(entry.server).netloc for entry in (cluster, *other_addresses(config, cluster))]
     except (MooringError, IndexError, ValueError):
         return ()
@@ -202,13 +203,15 @@ def with_published(
         is_own = first in own or _is_still_own(first, settings, is_local)
         if not is_own and _is_alone_in_family(first, own, settings):
             is_own = True
-            own = tuple(filter(_is_for_others, own))  # without network the machine has the loopback address alone
+            # Without network the machine has the loopback address alone.
+            own = tuple(filter(_is_for_others, own))
             log.warning(
                 "this machine has no address of the family of %s now, which stays the published address, until "
                 "--withdraw-endpoint %s removes it", first, first,
             )  # fmt: skip
         if is_own:
             own = (first, *(one for one in own if one != first))
+    # After `own` has its final order: an address of before must not be listed twice.
     gone = (*own, *withdrawn, *_left_out(config, data_dir))
     kept = [one for one in before if one not in gone]
     return replace(config, endpoints=(*own, *kept[:MAX_KEPT]))
@@ -245,6 +248,7 @@ def _left_out(config: ServerConfig, data_dir: Path) -> list[Endpoint]:
 
 def record(config: ServerConfig, data_dir: Path) -> None:
     """Remember the addresses that a person gave, and log a change of the first one. Call it before admin.conf is written."""
+    # Before the file is replaced, with which it compares.
     left_out = [str(one) for one in _left_out(config, data_dir)]
     given = config[NetworkSettings].control_plane_endpoint
     content = "".join(f"{one}\n" for one in given).encode()
@@ -309,5 +313,6 @@ def _parsed(texts: Sequence[str], port: int = 443) -> list[Endpoint]:
         try:
             found.append(parse_endpoint(text, "admin.conf", port))
         except ConfigError:
-            continue  # an edited admin.conf
+            # An edited admin.conf.
+            continue
     return found

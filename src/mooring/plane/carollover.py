@@ -128,6 +128,7 @@ class CaRollover:
         if rollover is None:
             return False
         has_ended = status_of(rollover).get("phase") in ENDED
+        # First: a phase is judged by the files that all servers agreed on.
         if self._shared is not None and not has_ended and await self._shared.follow():
             (await asyncio.to_thread(self._renewal.prepare))()
             return True
@@ -146,9 +147,11 @@ class CaRollover:
         )
         if planned.status != status_of(rollover):
             try:
+                # Before the step: a step is taken only by the server whose status was stored.
                 await self._write_status(rollover, {**planned.status, "server": self._identity})
             except (ConflictError, NotFoundError):
-                return False  # it was changed or deleted in the meantime
+                # The object was changed or deleted in the meantime: the next look judges it again.
+                return False
         if planned.step is None:
             return False
         return await self._take(planned.step, rollover)
@@ -160,6 +163,7 @@ class CaRollover:
         rests = reached == DRAIN or (reached in (TRUST_BOTH, ISSUE_NEW) and spec_of(rollover)["phase"] == reached)
         if rests and version == self._seen[0] and now < self._seen[1] + GATE_SECONDS:
             return False
+        # Before the look, which may fail: a failure does not make it look every second.
         self._seen = (version, now)
         return True
 
@@ -178,6 +182,8 @@ class CaRollover:
             files.apply(step, self._clock.now(), self._entropy, compromised=compromised)
 
         if self._shared is None:
+            # Before the files, and after them: a server that is killed in between has a CA that the record names.
+            # Before the files, and after them: the record then always has a CA in common with the files.
             await self._record()
             await asyncio.to_thread(change, self._files)
         elif not await self._shared.change(lambda copy: change(RolloverFiles(copy))):

@@ -92,11 +92,12 @@ class CaRenewal:
 #
 # While it lasts, the folder `rollover` of `pki` holds `old.crt`, `old.key`, `new.crt`, `new.key`.
 #
-#     phase       ca.crt      ca.key   the server Prepared    old         old      has the new CA, and publishes nothing of it
-#     TrustBoth   old, new    old      publishes both; its chain holds the old CA certified by the new one, for a week and its
-#     names IssueNew    old, new    new      issues from the new CA; its chain holds the new CA certified by the old one Drain
-#     new, old    new      names the new CA first, so that agents renew Retired     new         new      keeps the old certificate
-#     in retired-ca.crt; `rollover/` is removed next
+#     phase       ca.crt      ca.key   the server
+#     Prepared    old         old      has the new CA, and publishes nothing of it
+#     TrustBoth   old, new    old      publishes both; its chain holds the old CA certified by the new one, for a week and its names
+#     IssueNew    old, new    new      issues from the new CA; its chain holds the new CA certified by the old one
+#     Drain       new, old    new      names the new CA first, so that agents renew
+#     Retired     new         new      keeps the old certificate in retired-ca.crt; `rollover/` is removed next
 #
 # Rules kept here:
 # * The phase is read from `ca.crt` and `ca.key`, which are each replaced at once. Every step writes its files in an order in
@@ -150,6 +151,7 @@ class RolloverFiles:
                 return
             ca, pair = read_ca(self._pki), self._pair()
             if compromised and pair is not None:
+                # Before the step: with a key in other hands, neither CA may vouch for the other in any later state.
                 self._drop_bridges(ca, pair)
                 ca = read_ca(self._pki)
             if step is RolloverStep.CLEAN:
@@ -168,15 +170,18 @@ class RolloverFiles:
             self._write_bundle(new, old, *others)
         elif step is RolloverStep.RETIRE and phase == DRAIN:
             if compromised:
+                # Before the bundle loses it: a CA that is in neither file would be forgotten.
                 self._distrust(ca, old)
             else:
                 kept = (one for one in ca.distrusted if one not in ca.compromised)
                 self._write(RETIRED_FILE, certificates_pem(dict.fromkeys((old, *kept))))
             self._write_bundle(new, *others)
         elif step is RolloverStep.REVERT and phase in (ISSUE_NEW, DRAIN):
+            # The bundle first: after a kill in between, the phase is IssueNew, which a repeated step leads on from.
             self._write_bundle(old, new, *others)
             self._copy_key("old.key")
         elif step is RolloverStep.WITHDRAW and phase == TRUST_BOTH:
+            # Before the bundle, as above.
             self._distrust(ca, new)
             self._write_bundle(old, *others)
 
@@ -207,6 +212,7 @@ class RolloverFiles:
         ca = read_ca(self._pki)
         make_directory(self._folder)
         if not (self._folder / "new.key").exists():
+            # The key before its certificate: a preparation that was interrupted goes on with it.
             self._write(f"{FOLDER}/new.key", private_key_pem(generate_key()))
         key = load(self._folder / "new.key", load_private_key)
         if not (self._folder / "new.crt").exists():
@@ -223,6 +229,7 @@ class RolloverFiles:
             bridges = (cross_sign(new, old, now, entropy), *ca.cross_signed)
             self._write(CROSS_SIGNED, certificates_pem(bridges[:MAX_CROSS_SIGNED]))
         if pair is None:
+            # The key first: `old.crt` alone would mean a removal that began.
             self._write(f"{FOLDER}/old.key", read_limited(self._pki / "ca.key"))
             self._write(f"{FOLDER}/old.crt", certificates_pem([old.certificate]))
 
@@ -230,16 +237,20 @@ class RolloverFiles:
         """Remove the key of the CA that does not issue, and end the rollover."""
         if pair is not None:
             left = pair.new if ca.authority.certificate == pair.old.certificate else pair.old
+            # The CA that does not issue is still trusted: the rollover has not ended.
             if left.certificate in ca.trusted:
                 return
         elif not self._is_being_removed():
             return
+        # First: `old.crt` without it marks the removal, so that a killed process goes on with it.
         self._remove(self._folder / "old.key")
         if (self._folder / "new.crt").exists():
+            # While `old.crt` and `new.crt` are there, whose names it needs.
             self._prune_cross_signed(ca)
         for name in ("new.key", "new.crt", "old.crt"):
             self._remove(self._folder / name)
-        with suppress(OSError):  # an administrator keeps something in it
+        # An administrator keeps something in it.
+        with suppress(OSError):
             self._folder.rmdir()
 
     def _prune_cross_signed(self, ca: CaState) -> None:
@@ -273,6 +284,7 @@ class RolloverFiles:
     def _remove(self, path: Path) -> None:
         """Remove a file, durably."""
         path.unlink(missing_ok=True)
+        # A key that is removed must not come back after a power failure.
         sync_directory(path.parent)
 
 

@@ -83,13 +83,15 @@ class HealthServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
         try:
+            # Beyond it, a connection is closed at once: slow clients hold no more than these.
             if self._connections <= MAX_CONNECTIONS:
                 async with asyncio.timeout(SECONDS):
                     head = await reader.readuntil(b"\r\n\r\n")
                     writer.write(self._response(head))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client is gone, too slow, or sends no request
+            # The client is gone, too slow, or sends no request.
+            pass
         finally:
             self._connections -= 1
             writer.close()
@@ -153,6 +155,7 @@ def check(settings: StandaloneSettings, signing: SigningSettings) -> None:
 def serve(config: StandaloneConfig) -> None:
     """Run until SIGTERM or SIGINT. Raises MooringError when the process cannot start."""
     if "clientCertificate" in config.cluster.user.credentials:
+        # Before anything starts: the key of the client is given to OpenSSL by such a file.
         check_memory_files()
     uvloop.run(serve_until_signal(config, SystemClock()))
 
@@ -164,7 +167,8 @@ async def serve_until_signal(config: StandaloneConfig, clock: Clock) -> None:
 
     def stop() -> None:
         if signalled.is_set():
-            os._exit(130)  # a second signal: the Lease is not released
+            # A second signal: the Lease is not released.
+            os._exit(130)
         signalled.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -203,6 +207,7 @@ async def running(config: StandaloneConfig, clock: Clock, entropy: Callable[[int
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            # Last: probes are answered until the controllers have ended.
             await health.stop()
 
 
@@ -218,6 +223,7 @@ class LeaseApi(RemoteApi):
         try:
             return await super().get(plural, namespace, name)
         finally:
+            # Also after an error: the Date of an error response tells the time of the server, too.
             self._check_clock()
 
     def _check_clock(self) -> None:
@@ -249,7 +255,8 @@ class ApiServerProbe:
                     await read_version(self._client)
                 self.failure = ""
             except ForbiddenError:
-                self.failure = ""  # an answer, although /version is not for this user
+                # An answer, although /version is not for this user.
+                self.failure = ""
             except TimeoutError:
                 self.failure = "no answer in time"
             except MooringError as error:

@@ -102,7 +102,8 @@ def open_lock(path: Path) -> int:
         remedy = _REMEDIES.get(error.errno or 0, "give this user access, or choose another directory")
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"the lock file {path} cannot be opened: {reason}; {remedy}") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):  # a named pipe holds no process number
+    # A named pipe holds no process number.
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ConfigError(f"the lock file {path} cannot be opened: not a regular file; {_IN_THE_WAY}")
     return descriptor
@@ -143,7 +144,8 @@ def only_server(data_dir: Path, pause: Callable[[float], None] = time.sleep) -> 
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
-        os.close(descriptor)  # the lock is held until the last worker has closed it, too
+        # The lock is held until the last worker has closed it, too.
+        os.close(descriptor)
 
 
 def _take(descriptor: int, data_dir: Path, pause: Callable[[float], None]) -> None:
@@ -359,6 +361,7 @@ def load(path: Path, parse: Callable[[bytes], Loaded]) -> Loaded:
     except ConfigError:
         raise
     except MooringError as error:
-        replaceable = path.name.startswith("apiserver.")  # no client keeps a copy of it
+        # No client keeps a copy of it.
+        replaceable = path.name.startswith("apiserver.")
         remedy = "remove it, and it is made again" if replaceable else "restore it from a backup"
         raise ConfigError(f"{path}: {error}; {remedy}") from error

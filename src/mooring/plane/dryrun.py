@@ -57,7 +57,8 @@ def _with_existing_authority(key_store: KeyStore, data_dir: Path) -> KeyStore:
     Raises ConfigError for a CA that cannot be used, or that other users may read.
     """
     if (data_dir / "pki").is_dir():
-        with suppress(OSError):  # the data directory of another user
+        # The data directory of another user.
+        with suppress(OSError):
             refuse_exposed(data_dir / "pki")
     try:
         for name in ("ca.crt", "ca.key"):

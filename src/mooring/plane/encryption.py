@@ -145,6 +145,8 @@ class EncryptionAtRest:
                 log.error("%s is not used yet, the last good content stays in force: %s", self._path, error)
                 await self._clock.sleep(RETRY_SECONDS)
                 continue
+            # After the providers: the Lease must not name a file that is not in force, since a change of keys waits for
+            # it.
             self.config_hash = config_hash
             self._count("success")
             log.info("%s is in force (%s)", self._path, config_hash)
@@ -249,11 +251,13 @@ class EncryptionLease:
             return
         try:
             while True:
+                # Before the write: a change meanwhile is written at once after it.
                 self._encryption.changed.clear()
                 await self._try_to_renew()
                 await wait_for_event(self._encryption.changed, self._clock.sleep(RENEW_SECONDS))
         finally:
             with suppress(Exception):
+                # The Lease ends by itself, too: no failure may hold up the end of the process.
                 await asyncio.wait_for(self._delete_own(), DELETE_SECONDS)
 
     async def _try_to_renew(self) -> None:

@@ -70,7 +70,8 @@ class ExpirySource:
 
     def first_end(self) -> Ending | None:
         """Return the certificate with which this ends; None where there is none, or where it cannot be read."""
-        return self.examine()[0]  # a program that uses the file reports what is wrong with it
+        # A program that uses the file reports what is wrong with it.
+        return self.examine()[0]
 
     def examine(self) -> tuple[Ending | None, str]:
         """Return the certificate with which this ends, None where there is none, and why it cannot be read, "" where it can."""
@@ -170,7 +171,8 @@ class ExpiryWatch:
             change = Change(API_SERVER_USER, now, writer="expiry-watch")
             await self._registry.writer.create(BY_PLURAL["events"], "default", event, change, WriteOptions())
         except AlreadyExistsError:
-            pass  # another worker, or this server before a restart
+            # Another worker, or this server before a restart.
+            pass
         except MooringError as error:
             log.warning("no Event about the end of %s: %s", self.sources[name].text, error)
 

@@ -111,10 +111,12 @@ class Prepared:
 def exclusive(data_dir: Path) -> Iterator[None]:
     """Hold the lock of the data directory, after waiting for another process that holds it."""
     make_directory(data_dir)
+    # Before the lock file is made: in the directory of another user it would lock its owner out.
     refuse_other_writers(data_dir)
     descriptor = open_lock(data_dir / ".lock")
     try:
         try:
+            # The kernel drops the lock when the process ends, however it ends.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
             raise no_lock(data_dir / ".lock", error) from error
@@ -177,6 +179,7 @@ class _Preparation:
         signing_file, token_key = self._token_signing_key()
         key_files = self._token_key_files(token_key)
         token_keys = (token_key.public_key(), *(key for path in key_files for key in self._token_public_keys(path)))
+        # Before admin.conf is written: it compares the addresses with those of the last start.
         addresses.record(self.config, self.root)
         self._write_kubeconfigs(ca, serving_ca_pem)
         key_store = KeyStore(
@@ -243,7 +246,8 @@ class _Preparation:
     def _lineage_key(self) -> PrivateKey:
         key, public = self._key("lineage.key"), self.pki / "lineage.pub"
         known = load(public, load_public_keys) if public.exists() else ()
-        if key.public_key() not in known:  # a new key beside records of the old one
+        # A new key: records that the old one signed are still verified.
+        if key.public_key() not in known:
             self._write(public, b"".join(map(public_key_pem, (*known, key.public_key()))))
         return key
 
@@ -270,12 +274,14 @@ class _Preparation:
     def _load_or_create_ca(self) -> CaState:
         certificate_path, key_path = self.pki / "ca.crt", self.pki / "ca.key"
         if certificate_path.exists():
+            # Never a reason for a new CA, which no machine would trust.
             if not key_path.exists():
                 raise ConfigError(
                     f"{certificate_path} is there but {key_path} is missing; restore the key from a backup"
                 )
             return read_ca(self.pki)
         key = self._key("ca.key")
+        # The key is on disk by now: a start after a power failure makes the certificate for it.
         authority = self_signed_ca(key, profiles.CLUSTER_CA_NAME, self.now, serial_number(self.entropy))
         self._write(certificate_path, authority.certificate_pem)
         return CaState.of(authority)
@@ -290,6 +296,7 @@ class _Preparation:
         leaf, *above = load(path, certificates) if path.exists() else (None,)
         cross_signed = (*self._bridge(ca, names, addresses, above), *cross_signed)
         if leaf is not None and self._is_current(leaf, key, ca.authority) and _covers(leaf, names, addresses):
+            # The leaf stays, and is sent with another chain.
             if tuple(above) != cross_signed:
                 self._write(path, certificates_pem([leaf, *cross_signed]))
             return (leaf, *cross_signed), key
@@ -321,6 +328,7 @@ class _Preparation:
         permitted = AlternativeNames(tuple(dns), tuple(map(ipaddress.ip_address, addresses)))
         for one in above:
             if is_bridge(one, old, new, permitted, self.now):
+                # Another one at each start would change the file without need.
                 return (one,)
         return (bridge(old, new, permitted, self.now, self.entropy),)
 
@@ -333,7 +341,8 @@ class _Preparation:
         if config.advertise_address:
             addresses.append(config.advertise_address)
         if not ipaddress.ip_address(network.bind_address).is_unspecified:
-            addresses.append(network.bind_address.partition("%")[0])  # a certificate names no interface
+            # A certificate names no interface.
+            addresses.append(network.bind_address.partition("%")[0])
         return list(dict.fromkeys(names)), list(dict.fromkeys(addresses))
 
     def _is_current(self, certificate: Certificate, key: PrivateKey, authority: Authority) -> bool:

@@ -109,7 +109,6 @@ class WorkerSlots:
 #
 # Rules kept here:
 # * A start that fails stops what it has started, in reverse order.
-# * The audit log is opened first and closed last: what the server writes at its start and at its end is recorded, too.
 # * A stop goes backwards: not ready → controllers end → no new connections → clients are asked to use other connections, and
 #   watches end → requests that are under way arrive, and requests drain → the store is closed.
 
@@ -155,6 +154,7 @@ async def running(
     async with AsyncExitStack() as stack:
         commits = slot.commits if slot is not None else None
         audit = build_audit(config, clock, entropy, process.share)
+        # First, so that it is closed last: the writes of the start and of the end are recorded.
         audit.log.start()
         stack.push_async_callback(audit.log.stop)
         registry = open_registry(config, clock, entropy, commits, audit.auditor.written)
@@ -171,14 +171,19 @@ async def running(
         assembly = assemble(base)
         trust, upkeep, http = assembly.trust, assembly.upkeep, assembly.http
         stack.push_async_callback(trust.authentication.close)
+        # Its end is registered before its begin: a start that fails half-way is stopped, too.
         trust.authentication.start()
+        # Before the first object: a store of another cluster's keys must not be written.
         if upkeep.shared_keys is not None:
             await upkeep.shared_keys.claim()
         await upkeep.first_boot.run()
         if parts.mark is not None:
+            # Before requests are served: what an older store lacks is known before anything is issued.
             await parts.mark.judge()
         await upkeep.trust_publisher.publish_client_cas()
         await upkeep.trust_publisher.publish_serving_names()
+        # The stack is left in reverse order: accepting ends, then watches, then requests drain. What is pushed first is
+        # done last.
         stack.push_async_callback(_leave, http)
         stack.push_async_callback(_drain, http)
         stack.callback(http.watches.drain)
@@ -191,15 +196,20 @@ async def running(
             port = await http.listener.start(network.bind_address, network.secure_port)
         else:
             port = http.listener.start_shared(slot.sockets)
+        # After the listener has started: before that there is nothing to stop.
         stack.callback(http.listener.stop_accepting)
         http.host_metrics.publish()
         http.worker_queries.start()
         http.event_loop_lag.start()
         stack.callback(http.event_loop_lag.stop)
+        # Last, so that they are cancelled first: no controller works while requests drain.
         for name, work in _background_work(assembly, clock).items():
             stack.push_async_callback(cancelled, asyncio.create_task(work, name=name))
-        gc.freeze()  # objects of the start live as long as the server: garbage collections need not visit them
+        # Objects of the start live as long as the server: garbage collections need not visit them.
+        gc.freeze()
         yield RunningServer(assembly=assembly, port=port)
+        # First of the stop: `/readyz` fails, and load balancers look elsewhere during the delay, in which requests are
+        # served.
         assembly.base.stopping.set()
         if delay := config[ServingSettings].shutdown_delay_duration.total_seconds():
             await clock.sleep(delay)
@@ -256,10 +266,12 @@ async def _leave(http: Http) -> None:
 async def _drain(http: Http) -> None:
     now = asyncio.get_running_loop().time
     end = now() + DRAIN_SECONDS
-    for _ in range(2):  # replies that had begun did not say that the connection ends
+    # Replies that had begun did not say that the connection ends.
+    for _ in range(2):
         await http.listener.wait_until_requested(KEPT_SECONDS)
         await http.application.drain(max(0.0, end - now()))
     await http.listener.wait_until_sent(FLUSH_SECONDS)
+    # Clients that do not read would hold the process for ever.
     http.listener.abort_all()
 
 

@@ -123,7 +123,8 @@ async def verify_forever(storage: Storage, clock: Clock, leads: Callable[[], boo
     while True:
         await clock.sleep(PAUSE_SECONDS)
         if leads():
-            with suppress(StorageError):  # the store is closing
+            # The store is closing.
+            with suppress(StorageError):
                 await storage.verify()
 
 
@@ -262,7 +263,8 @@ class MasterLeases:
             if now - seen[address][1] < TTL_SECONDS:
                 live.add(address)
             elif address != self._address:
-                with suppress(RevisionMismatchError):  # it lives, or another server deleted it
+                # It lives, or another server deleted it.
+                with suppress(RevisionMismatchError):
                     await self._storage.delete(entry.key, expected=entry.revision)
         self._seen = seen
         if self._address:
@@ -272,7 +274,8 @@ class MasterLeases:
 
     async def _renew(self, revision: int) -> None:
         key, value = PREFIX + self._address, _value(self._address)
-        with suppress(KeyExistsError, RevisionMismatchError):  # another process with this address was faster
+        # Another process with this address was faster.
+        with suppress(KeyExistsError, RevisionMismatchError):
             if revision:
                 await self._storage.update(key, value, expected=revision, ttl=TTL_SECONDS)
             else:
@@ -281,7 +284,8 @@ class MasterLeases:
     async def _end(self) -> None:
         if not self._address:
             return
-        with suppress(StorageError):  # it ends by itself
+        # It ends by itself.
+        with suppress(StorageError):
             found = await self._storage.get(PREFIX + self._address)
             if found is not None:
                 await self._storage.delete(found.key, expected=found.revision)

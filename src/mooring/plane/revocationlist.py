@@ -81,6 +81,7 @@ class RevocationListPublisher:
         try:
             await watch.replay()
             while True:
+                # Before the list is made: a change meanwhile makes another one.
                 self._changed.clear()
                 began = self._clock.monotonic()
                 await self.publish()
@@ -95,9 +96,11 @@ class RevocationListPublisher:
 
     def _apply(self, event: Event) -> None:
         name = event.obj["metadata"]["name"]
+        # In any case: an entry that cannot be read must not leave an older one of its name.
         self._entries.pop(name, None)
         if event.type != "DELETED":
-            with suppress(ValueError, KeyError):  # an entry that was written past validation
+            # An entry that was written past validation.
+            with suppress(ValueError, KeyError):
                 entry = _entry(event.obj)
                 if entry.revoked:
                     self._entries[name] = entry
@@ -107,6 +110,7 @@ class RevocationListPublisher:
         """Sign a list of the denylist as it is now, and write the file. A failure is logged once, and the last list stays."""
         authority, now, problem = self._ca.authority, self._clock.now(), ""
         try:
+            # A copy of the entries: they change on the event loop while the thread signs.
             self.current = await asyncio.to_thread(_signed, authority, tuple(self._entries.values()), now)
             if self._pki is not None:
                 await asyncio.to_thread(write_atomic, self._pki / FILE, self.current.pem)

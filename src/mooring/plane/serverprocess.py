@@ -51,13 +51,17 @@ def serve(config: ServerConfig, on_ready: OnReady | None = None, read_config: Re
     `read_config` reads the configuration again, for a restart of the workers; by default it stays.
     """
     notifier = ServiceNotifier.of_environment()
+    # First of all: a second server on the directory must change nothing in it.
     with only_server(Path(config.data_dir)):
-        check_published(config)  # before the keys: what cannot work is not written to admin.conf
+        # Before the keys: what cannot work is not written to admin.conf.
+        check_published(config)
         if (count := worker_count(config)) > 1:
             read_again, announce = read_config or (lambda: config), on_ready or (lambda server: None)
             serve_with_workers(config, count, read_again, announce, notifier)
             return
+        # Before the keys, too: a start that fails must not have published the address.
         check_listening(config)
+        # In a loop of its own, which has ended before the one that serves begins: the store is opened again there.
         prepared = prepare_keys(config, SystemClock(), secrets.token_bytes)
         uvloop.run(serve_until_signal(config, prepared.key_store, on_ready, notifier))
 
@@ -74,7 +78,8 @@ async def serve_until_signal(
 
     def stop() -> None:
         if signalled.is_set():
-            os._exit(130)  # a second signal: no drain
+            # A second signal: no drain.
+            os._exit(130)
         signalled.set()
 
     has_terminal = is_terminal()
@@ -85,9 +90,11 @@ async def serve_until_signal(
         else:
             log.warning(HANGUP_IGNORED)
 
+    # Before anything is opened: a signal during the start is kept, and the server stops in order once it has started.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+    # nohup ignores it, and that stays so.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, hang_up)
     async with AsyncExitStack() as stack:
         clock = SystemClock()
@@ -100,11 +107,14 @@ async def serve_until_signal(
             raise cannot_listen(error) from error
         serving = f"serving on {server.assembly.http.listener.listens_at}, reached as {config.endpoints[0].url}"
         log.info("%s", serving)
+        # Only once connections are accepted: units that wait for this one connect at once.
         notifier.ready(serving)
         if on_ready is not None:
             on_ready(server)
         failure = await server.until_stopped(signalled)
         log.info("draining")
+        # Before the stack closes: the drain may take a minute, which the service manager has to know.
         notifier.stopping()
+    # After the drain: requests that are under way get their replies.
     if failure:
         raise StorageError(failure)

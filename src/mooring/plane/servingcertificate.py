@@ -90,14 +90,16 @@ def anchor(chain: Chain, now: datetime, anchors: Iterable[Certificate] | None = 
 def _store_of(anchor: Certificate) -> crypto.X509Store:
     store = crypto.X509Store()
     store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
-    with suppress(crypto.Error):  # OpenSSL does not read all that Go reads, and no client of it can trust this CA
+    # OpenSSL does not read all that Go reads, and no client of it can trust this CA.
+    with suppress(crypto.Error):
         store.add_cert(_of_openssl(anchor))
     return store
 
 
 def _store_of_machine() -> crypto.X509Store:
     store, roots = crypto.X509Store(), ssl.get_default_verify_paths()
-    with suppress(crypto.Error):  # this machine has no roots
+    # This machine has no roots.
+    with suppress(crypto.Error):
         store.load_locations(roots.cafile, roots.capath)
     return store
 
@@ -246,7 +248,8 @@ class ServingPair:
         """Use the newest content of the files that fits together. Raises ConfigError for the rest."""
         problem: ConfigError | None = None
         present = newest = (self.chain, self.key)
-        if self._certificate_pem and self._key_pem:  # else the pair is the cluster's own
+        # Else the pair is the cluster's own.
+        if self._certificate_pem and self._key_pem:
             try:
                 newest = _parse_pair(self._certificate_pem, self._key_pem)
             except ConfigError as error:

@@ -126,7 +126,8 @@ class SignerAuthorities(Observed[[]]):
 
     def warn_of_client_cas(self, clients: Iterable[Certificate]) -> None:
         """Log a warning for each signer of the operator's own whose certificates this server would accept from clients."""
-        keys = {key_identities(one)[0] for one in clients}  # also of a CA whose key cannot be read
+        # Also of a CA whose key cannot be read.
+        keys = {key_identities(one)[0] for one in clients}
         for name, pair in self._pairs.items():
             if name not in SIGNERS and key_identities(pair.state.authority.certificate)[0] in keys:
                 log.warning(

@@ -62,7 +62,8 @@ async def save(
                     began = clock.monotonic()
                 await asyncio.to_thread(file.flush)
                 await asyncio.to_thread(os.fsync, file.fileno())
-                assert capture.summary is not None  # the last piece was yielded
+                # The last piece was yielded.
+                assert capture.summary is not None
                 await _read_back(file.fileno(), capture.summary, clock, pause)
         except CompactedError as error:
             if not attempts_left:
@@ -80,8 +81,10 @@ async def _read_back(
     """Raise SnapshotError unless the file is what was written, as far as the disk says."""
     decoder = SnapshotDecoder()
     offset = 0
-    if hasattr(os, "posix_fadvise"):  # not on macOS
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # else memory is read, and not the disk
+    # Not on macOS.
+    if hasattr(os, "posix_fadvise"):
+        # Else memory is read, and not the disk.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     began = clock.monotonic()
     while data := await asyncio.to_thread(os.pread, descriptor, READ_BYTES, offset):
         offset += len(data)
@@ -206,7 +209,8 @@ def newest_scheduled(directory: Path) -> datetime | None:
     for path in reversed(_scheduled(directory)):
         match = _SCHEDULED_NAME.fullmatch(path.name)
         assert match is not None
-        with suppress(ValueError):  # digits that are not a time
+        # Digits that are not a time.
+        with suppress(ValueError):
             return datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
     return None
 
@@ -284,13 +288,15 @@ class ScheduledSnapshots:
             if self._leads():
                 await self.make()
             else:
-                self.problem = ""  # from here on it concerns another server
+                # From here on it concerns another server.
+                self.problem = ""
             due = self._schedule.next_after(self._clock.now())
 
     def _first_time(self) -> datetime:
         newest = None
         if self._schedule.every is not None:
-            with suppress(OSError):  # the directory is made by the first snapshot
+            # The directory is made by the first snapshot.
+            with suppress(OSError):
                 newest = newest_scheduled(self._directory)
         return self._schedule.next_after(newest or self._clock.now())
 

@@ -126,7 +126,8 @@ class _Token:
         try:
             if isinstance(public, ec.EllipticCurvePublicKey):
                 algorithm = signature_hash(public)
-                assert algorithm is not None  # only Ed25519 has none
+                # Only Ed25519 has none.
+                assert algorithm is not None
                 signature = ec.ECDSA(algorithm)
                 assert isinstance(key, _TokenEllipticCurveKey)
                 public.verify(key.sign(PROBE, signature), PROBE, signature)
@@ -162,7 +163,8 @@ class _Token:
                 return self._signature(data, mechanism)
             except self._pkcs11.PKCS11Error:
                 self._close()
-            self._open()  # the token was removed and came back, or the device was restarted
+            # The token was removed and came back, or the device was restarted.
+            self._open()
             try:
                 return self._signature(data, mechanism)
             except self._pkcs11.PKCS11Error as error:
@@ -206,7 +208,8 @@ class _Token:
             wanted[attributes.LABEL] = self._uri.object
         if self._uri.id:
             wanted[attributes.ID] = self._uri.id
-        return list(session.get_objects(wanted))  # to its end: the search occupies the session until then
+        # To its end: the search occupies the session until then.
+        return list(session.get_objects(wanted))
 
     def _find_key(self, session: Any) -> Any:
         uri = self._uri
@@ -225,7 +228,8 @@ class _Token:
         try:
             return token.open(user_pin=self._pin)
         except self._pkcs11.UserAlreadyLoggedIn:
-            return token.open()  # by another key of this token: a login is for all sessions of a process
+            # By another key of this token: a login is for all sessions of a process.
+            return token.open()
 
     def _close(self) -> None:
         session, self._session, self._key = self._session, None, None
@@ -233,7 +237,8 @@ class _Token:
             try:
                 session.close()
             except self._pkcs11.PKCS11Error:
-                return  # it ended with the token
+                # It ended with the token.
+                return
 
     def _refuse(self, error: Exception) -> NoReturn:
         """Raise the error to report. Tokens lock themselves, so that a refused PIN is remembered."""
@@ -254,7 +259,8 @@ class _TokenEllipticCurveKey(DeviceKey, ec.EllipticCurvePrivateKey):
     def sign(self, data: Any, signature_algorithm: ec.EllipticCurveSignatureAlgorithm) -> bytes:
         """Return the DER signature. Raises DeviceError."""
         algorithm = signature_algorithm.algorithm
-        assert isinstance(algorithm, hashes.HashAlgorithm)  # certificates are signed whole
+        # Certificates are signed whole.
+        assert isinstance(algorithm, hashes.HashAlgorithm)
         digest = hashes.Hash(algorithm)
         digest.update(data)
         raw = self._token.sign(digest.finalize(), "ECDSA")

@@ -76,6 +76,7 @@ async def record_or_check(storage: Storage, services: Network, now: datetime, en
             await storage.create(KEY, encode_json(value))
             return
         except KeyExistsError as failure:
+            # Another server that starts at the same time was faster: its range is the cluster's.
             found = failure.current
     recorded = _recorded_range(found)
     if recorded != str(services):
@@ -171,18 +172,22 @@ async def open_registry(
     async with AsyncExitStack() as opened:
         await storage.open()
         opened.push_async_callback(storage.close)
+        # Both before anything is written: a copy that is not finished, and a format of later programs, stay as they
+        # are.
         await refuse_incomplete(storage)
         await refuse_unsupported(inner)
         level = None if config[StorageSettings].in_memory else FormatLevel(inner, clock, entropy(8).hex())
         file = None if config[StorageSettings].in_memory else MarkFile(Path(config.data_dir))
         is_continued = True
         if file is not None:
+            # A mark that can never be written is an error of the start, before anything is written.
             file.check_lock()
             is_continued = await continue_beyond(file, storage)
         services = config[NetworkSettings].service_cluster_ip_range
         await record_or_check(storage, services, clock.now(), entropy)
         parts = replace(build_registry(config, encryption, clock, entropy, observe), format_level=level)
-        encryption.providers.subscribe(parts.registry.relist_soon)  # a plugin may come back meanwhile
+        # A plugin may come back meanwhile.
+        encryption.providers.subscribe(parts.registry.relist_soon)
         await parts.registry.start()
         opened.push_async_callback(parts.registry.stop)
         opened.push_async_callback(encryption.close)
@@ -190,9 +195,11 @@ async def open_registry(
             api = RegistryApi(parts.registry, parts.registry.authorize, clock, "store-mark")
             mark = StoreMark(file, parts.registry, api, storage, clock, is_continued)
             parts = replace(parts, mark=mark)
-            await mark.compare()  # before `join` writes: the revision of the store is compared
+            # Before `join` writes: the revision of the store is compared.
+            await mark.compare()
             await opened.enter_async_context(mark.kept())
         if level is not None:
+            # Last: from here on the leader counts this process, and raises the level only to what it supports.
             await level.join()
             opened.push_async_callback(level.leave)
         yield parts

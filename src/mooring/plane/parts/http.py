@@ -147,7 +147,8 @@ class SupervisorApi:
 
     async def _encryption_status(self) -> Obj:
         encryption, registry = self._base.parts.encryption, self._base.parts.registry
-        async with self._counting:  # reads every stored value
+        # Reads every stored value.
+        async with self._counting:
             usage = await encryption.storage.usage()
         leases = keychange.live_servers(
             [one for one in registry.views["leases"].list("kube-system") if _is_of_server(one)], self._base.clock.now()

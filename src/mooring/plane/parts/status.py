@@ -301,7 +301,8 @@ class ServerStatus:
         try:
             last = newest(directory)
         except ConfigError:
-            last = None  # the first snapshot makes the directory
+            # The first snapshot makes the directory.
+            last = None
         return {
             "scheduled": self.snapshots is not None,
             "directory": str(directory),

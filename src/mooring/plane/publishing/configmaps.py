@@ -124,7 +124,8 @@ async def publish(
             break
         if found.obj is None or await _write(registry, existing, wanted, found.obj, change, complete, keep_edits):
             break
-        await registry.reader.fresh()  # another server, or the signer of tokens, was faster: merge into what it wrote
+        # Another server, or the signer of tokens, was faster: merge into what it wrote.
+        await registry.reader.fresh()
     return tuple(told)
 
 

@@ -101,6 +101,7 @@ class FirstBoot:
             )
 
     async def _run(self) -> None:
+        # Namespaces first: objects of the later steps are in them.
         namespaces = BY_PLURAL["namespaces"]
         await _concurrently(
             self._create(namespaces, {"metadata": {"name": name}})
@@ -139,7 +140,8 @@ class FirstBoot:
                 kind, obj["metadata"].get("namespace", ""), obj, self._change(), WriteOptions()
             )
         except AlreadyExistsError:
-            return  # another server that starts at the same time was faster
+            # Another server that starts at the same time was faster.
+            return
 
     async def _reconcile(self, wanted: Obj) -> None:
         kind = _PLURALS[wanted["kind"]]
@@ -154,11 +156,13 @@ class FirstBoot:
                 await self._create(kind, changed)
             elif changed["metadata"].get("uid"):
                 await self._registry.writer.update(kind, namespace, name, changed, self._change(), WriteOptions())
-            else:  # roleRef cannot be changed: the binding is replaced
+            else:
+                # roleRef cannot be changed: the binding is replaced.
                 await self._registry.writer.delete(kind, namespace, name, DeleteOptions(), self._change())
                 await self._create(kind, changed)
         except (ConflictError, NotFoundError):
-            return  # another server reconciles the same object to the same end
+            # Another server reconciles the same object to the same end. What it wrote is the same.
+            return
 
     def _cluster_info(self) -> Obj:
         first, *others = (endpoint.url for endpoint in self._config.endpoints)
@@ -214,7 +218,8 @@ class FirstBoot:
                 f"root-ca-file does not hold the {name} CA: append pki/rollover/{name}.crt of the data directory to it",
             )
         try:
-            await self.publish_cluster_info()  # an edit since the last phase follows first
+            # An edit since the last phase follows first.
+            await self.publish_cluster_info()
             found = await self._registry.reader.get(_PLURALS["ConfigMap"], clusterinfo.NAMESPACE, clusterinfo.NAME)
         except NotFoundError:
             return (rollover_obstacle(None, gone, stays, ended, name),)
@@ -235,6 +240,7 @@ class FirstBoot:
 
 async def _concurrently(steps: Iterable[Coroutine[Any, Any, object]]) -> None:
     """Run steps concurrently, so that their writes share commits. Raises the first failure once all have ended."""
+    # All end before the first failure is raised: no write goes on in the background.
     failures = [one for one in await asyncio.gather(*steps, return_exceptions=True) if isinstance(one, BaseException)]
     if failures:
         raise failures[0]
@@ -255,6 +261,7 @@ async def create_first_token(
 ) -> None:
     """Store the token and sign cluster-info with it. Raises ApiError or StorageError."""
     record = new_record(token, clock.now(), ttl=ttl, description=DESCRIPTION)
+    # Before the signature, which is made with the tokens in the store.
     await first_boot.create_token(record)
     await sign_cluster_info(registry, clock)
 
@@ -278,6 +285,7 @@ async def sign_cluster_info(registry: Registry, clock: Clock) -> None:
                 Change(API_SERVER_USER, now, writer="first-boot"),
                 WriteOptions(),
             )
+        # The controller, or another server, was faster: its signatures are read, and completed.
         except ConflictError:
             continue
         return

@@ -107,7 +107,8 @@ class TrustPublisher:
         wanted = self._serving_names()
         stored = self._registry.views["configmaps"].get(wanted["metadata"]["name"], wanted["metadata"]["namespace"])
         await self._publish(with_former_names(wanted, stored, self._clock.now()), keep_edits=False)
-        await self._registry.reader.fresh()  # a certificate from now on is judged by what is published
+        # A certificate from now on is judged by what is published.
+        await self._registry.reader.fresh()
         self._warn_of_conflicts(published_names(wanted))
 
     def _warn_of_conflicts(self, names: Collection[Name]) -> None:
@@ -115,6 +116,7 @@ class TrustPublisher:
         found = frozenset(islice(conflicts(names, self._registry.views, self._clock.now()), MAX_WARNINGS))
         for conflict in sorted(found - self._conflicts, key=lambda one: one.node):
             log.warning("%s. mooring certs list names the certificates", conflict)
+        # One that has ended is named again when it comes back.
         self._conflicts = found
 
     async def _publish(self, wanted: Obj, *, keep_edits: bool = True) -> None:

@@ -92,19 +92,23 @@ class SharedKeyFiles:
         if any(name.startswith("rollover/") for name in wanted):
             make_directory(self.pki / "rollover")
         removed = [name for name in NAMES if name in known and name not in wanted]
-        for name in NAMES:  # what is not the CA, keys before certificates
+        # What is not the CA, keys before certificates.
+        for name in NAMES:
             if name in wanted and name not in (CA, CA_KEY):
                 self._write(name, wanted[name])
         self._write_ca(wanted[CA], wanted[CA_KEY])
-        for name in removed:  # keys first, as a rollover does
+        # Keys first, as a rollover does.
+        for name in removed:
             (self.pki / name).unlink(missing_ok=True)
         if removed:
             self._sync()
+        # Last: after a kill in between, the files agree with no row, and the next start takes them again.
         self.agree(agreed, tuple(wanted))
 
     def agree(self, agreed: Agreed, names: tuple[str, ...]) -> None:
         """Record that the files agree with a row."""
         record = FilesRecord(agreed, names)
+        # A start that changes nothing writes nothing.
         if record == self.record():
             return
         make_directory(self._folder)
@@ -121,6 +125,8 @@ class SharedKeyFiles:
     def staged(self) -> Iterator[Path]:
         """Yield a directory with a copy of the files below `pki/`. It is removed afterwards, and before the next one."""
         staging = self._folder / STAGING
+        # Keys that a killed process left must not mix with those of today.
+        # Keys that a killed process left must not mix with those of today.
         self._remove_staging()
         make_directory(staging / "pki" / "rollover")
         try:
@@ -141,6 +147,7 @@ class SharedKeyFiles:
         """Replace the bundle and the key. In between, the bundle has the CAs of both."""
         certificate, private = self.pki / CA, self.pki / CA_KEY
         if certificate.exists() and private.exists() and read_limited(private) != key:
+            # Whenever the process is killed, the key belongs to a CA of the bundle, and the next start can read both.
             self._write(CA, bundle + b"\n" + read_limited(certificate))
         self._write(CA_KEY, key)
         self._write(CA, bundle)
@@ -154,6 +161,7 @@ class SharedKeyFiles:
         rollover = self.pki / "rollover"
         if rollover.exists():
             sync_directory(rollover)
-            with suppress(OSError):  # an administrator keeps something in it
+            # An administrator keeps something in it.
+            with suppress(OSError):
                 rollover.rmdir()
         sync_directory(self.pki)

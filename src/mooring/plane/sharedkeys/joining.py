@@ -140,9 +140,11 @@ def _questions(access: ServerAccess, own: Mapping[str, Any]) -> DiscoveryExchang
     """Return the place of the store, once the token has opened the keys. Raises MooringError."""
     server = yield from access.connect()
     if (configuration := (yield from server.fetch_configuration())) is not None:
+        # Before the keys are asked for: a server whose settings do not fit takes none.
         server.check_configuration(configuration, own)
     found = yield from server.fetch_bootstrap()
     server.check_configuration(found.configuration, own)
+    # Before the answer is kept: with a token that opens nothing, nothing is written.
     envelope.open_keys(found.row, envelope.unlock(found.row, server.password))
     yield Notice(f"The server token opens the keys of the cluster, as {access.url} has them")
     return found.datastore

@@ -99,7 +99,8 @@ def shares_keys(config: ServerConfig) -> bool:
     if storage.in_memory or config[SharedKeysSettings].shared_keys == FILES:
         return False
     token = ServerTokenFile(config)
-    supervised = config[K3sSettings].k3s_supervisor  # its server token seals the keys, as with k3s
+    # The server token of a supervisor seals the keys, as with k3s.
+    supervised = config[K3sSettings].k3s_supervisor
     return supervised or token.is_given or token.path.exists() or not storage.is_in_data_dir
 
 
@@ -149,7 +150,9 @@ class SharedKeys:
         and for missing keys; then nothing was changed.
         """
         async with self._locked():
+            # Before any key is made: the store may have a cluster whose keys are missing here.
             await self._complete(make_missing, new_keys=new_keys, shares=True)
+            # Under the lock, as all that follows: another process of this directory may be replacing the token.
             given, kept = self._token.given(), self._token.kept()
             token = given or kept
             for _ in range(MAX_ATTEMPTS):
@@ -165,6 +168,8 @@ class SharedKeys:
                         or self._files.record().agreed != _agreed(row)
                     ):
                         token = await self._unlock(row, token)
+                        # After the row was opened: the end of a former token stands in the sealed part, which no one
+                        # else can have changed.
                         self._refuse_former(row, given, kept)
                         self._accept(row, token)
                     else:
@@ -194,16 +199,19 @@ class SharedKeys:
         """Check that no key of the cluster in the store is missing; where a person asked for it, make new ones."""
         row, stored = await self._row(), None
         if row is None and (stored := await self._stored()) is not None:
-            row = await self._row()  # another server makes it before its first object
+            # Read again: another server makes the row before its first object.
+            row = await self._row()
         if row is not None and row.is_sealed:
-            return  # missing keys are taken from it
+            # Missing keys are taken from it.
+            return
         disk = await asyncio.to_thread(self._files.on_disk)
         if row is not None:
             stored = None
             row = await self._followed_claim(disk, row)
         if not new_keys:
             if shares:
-                next_action(disk, row)  # refuses a further server before the keys are sealed
+                # Refuses a further server before the keys are sealed.
+                next_action(disk, row)
             check_complete(disk, row, stored, self._unused)
             if stored is not None:
                 check_adoptable(disk, stored, self._client_cas())
@@ -253,7 +261,8 @@ class SharedKeys:
         """Take one step. Return False when another server was faster."""
         if action is Action.SEAL:
             return await self._seal(entry, row, token, make_missing)
-        assert row is not None  # every other action is about a row
+        # Every other action is about a row.
+        assert row is not None
         if action is Action.STORE:
             return await self._store(entry, row, self._files.key_set())
         if action is Action.TAKE:
@@ -267,11 +276,13 @@ class SharedKeys:
     ) -> bool:
         made = token is None
         token = token or generate_token(self._entropy)
-        self._token.keep(token)  # before the row: nothing else opens it
+        # Before the row: nothing else opens it.
+        self._token.keep(token)
         keys = await asyncio.to_thread(self._edited, make_missing)
         before = row or envelope.claim(uuid4(self._entropy), keys, 0)
         term = TokenTerm(token, self._seconds())
         sealed, data_key = await asyncio.to_thread(envelope.seal, before, keys, (term,), self._entropy)
+        # The row before the files. Another server may have been faster: then no file was written, and its keys are taken.
         if not await self._write_row(entry, sealed):
             if made:
                 self._token.forget()
@@ -287,7 +298,8 @@ class SharedKeys:
         """Raise WrongTokenError for a given token whose end has passed. The token of the data directory is not refused."""
         if given is None or given == kept:
             return
-        assert self._data_key is not None  # the caller opened the row
+        # The caller opened the row.
+        assert self._data_key is not None
         for one in envelope.open_terms(row, self._data_key):
             if one.token == given and 0 < one.until <= self._seconds():
                 raise WrongTokenError(
@@ -330,7 +342,8 @@ class SharedKeys:
                 claimed = envelope.claim(uuid4(self._entropy), keys)
             elif row.fingerprint != keys.fingerprint:
                 claimed = envelope.claim(row.cluster, keys, row.generation + 1)
-            assert claimed is not None  # see above
+            # A row is there, or a claim was made of the keys.
+            assert claimed is not None
             if claimed is not row and not await self._write_row(entry, claimed):
                 return False
             await asyncio.to_thread(self._files.agree, _agreed(claimed), tuple(keys.files))
@@ -345,8 +358,10 @@ class SharedKeys:
         async with self._locked():
             disk = self._files.on_disk()
             check_cluster(disk, row)
+            # Looked at again under the lock.
             if disk.agreed.cluster == row.cluster and disk.agreed.generation >= row.generation:
-                return False  # another process of this data directory was faster, or the store is an earlier backup
+                # Another process of this data directory was faster, or the store is an earlier backup.
+                return False
             token = self._token.kept()
             if token is None:
                 raise ConfigError(self._missing_token())
@@ -406,6 +421,7 @@ class SharedKeys:
             )
         async with self._locked():
             await confirm()
+            # Read after the confirmation, which may have taken long: the row of this moment is replaced.
             made = generate_token(self._entropy) if new is None else None
             entry, row, keys, before = await self._present()
             agents = _agent_tokens(keys)
@@ -453,12 +469,15 @@ class SharedKeys:
             before = self._agent_terms(keys, server_terms)
             after = servertoken.rotated(before, token, self._new_id(), server_tokens, grace, self._clock.now())
             changed = keys.with_file(servertoken.NAME, servertoken.encode_agent_tokens(after))
-            assert self._data_key is not None  # `_present` opened the row
-            self._token.accept(server_terms, (), self._clock.now())  # a change of theirs counts as taken with this row
+            # `_present` opened the row.
+            assert self._data_key is not None
+            # A change of theirs counts as taken with this row.
+            self._token.accept(server_terms, (), self._clock.now())
             following = envelope.reseal(row, changed, self._data_key, self._entropy)
             if not await self._write_row(entry, following):
                 raise StorageError("another server changed the keys of this cluster at the same time; try again")
             await asyncio.to_thread(self._files.write, changed, _agreed(following))
+            # Last: a row that could not be written leaves the former one.
             self._agent_token.keep(token)
         present, *former = after.terms
         ends = max((one.until for one in former if not one.is_over(present.created)), default=0)
@@ -495,7 +514,8 @@ class SharedKeys:
             entry, row, keys, before = await self._present()
             after = unexpired(before, self._clock.now())
             if len(after) == len(before):
-                return False  # another server was faster
+                # Another server was faster.
+                return False
             await self._reseal(entry, row, keys, before, after)
         log.info("the grace of a former server token has ended; it opens nothing any more")
         return True
@@ -518,7 +538,8 @@ class SharedKeys:
         if token is None:
             raise ConfigError(self._missing_token())
         await self._unlock(row, token)
-        assert self._data_key is not None  # it has opened the row
+        # It has opened the row.
+        assert self._data_key is not None
         terms = envelope.open_terms(row, self._data_key) or (TokenTerm(token),)
         return entry, row, envelope.open_keys(row, self._data_key), terms
 
@@ -532,12 +553,15 @@ class SharedKeys:
     ) -> SharedKeysRow:
         """Seal the keys for other tokens: the row first, then the files. Raises MooringError."""
         sealed, data_key = await asyncio.to_thread(envelope.seal, row, keys, after, self._entropy)
+        # Before the row: a process that is killed right after the write has the token that opens the row.
         self._token.follow_with(after[0].token)
         if not await self._write_row(entry, sealed):
             self._token.follow_with(None)
             raise StorageError("another server changed the keys of this cluster at the same time; try again")
+        # Only now: until the write, the row in the store is sealed with the other data key.
         self._data_key = data_key
-        self._token.accept(after, before, self._clock.now())  # removes what `follow_with` wrote
+        # Removes what `follow_with` wrote.
+        self._token.accept(after, before, self._clock.now())
         await asyncio.to_thread(self._files.write, keys, _agreed(sealed))
         return sealed
 
@@ -556,7 +580,8 @@ class SharedKeys:
             try:
                 envelope.open_keys(row, self._data_key)
             except WrongTokenError:
-                self._data_key = None  # sealed again, after a change of tokens
+                # Sealed again, after a change of tokens.
+                self._data_key = None
             else:
                 return token
         following = self._token.following()
@@ -574,7 +599,8 @@ class SharedKeys:
 
     def _accept(self, row: SharedKeysRow, token: Secret) -> None:
         """Write the tokens of a row that `_unlock` opened into the data directory."""
-        assert self._data_key is not None  # see above
+        # The caller opened the row.
+        assert self._data_key is not None
         terms = envelope.open_terms(row, self._data_key) or (TokenTerm(token),)
         self._token.accept(terms, (), self._clock.now())
 
@@ -583,7 +609,8 @@ class SharedKeys:
 
     async def _take(self, row: SharedKeysRow) -> None:
         """Write the keys of a row that `_unlock` opened."""
-        assert self._data_key is not None  # see above
+        # The caller opened the row.
+        assert self._data_key is not None
         await asyncio.to_thread(self._files.write, envelope.open_keys(row, self._data_key), _agreed(row))
 
     def _edited(self, edit: Edit) -> SharedKeySet:
@@ -593,8 +620,11 @@ class SharedKeys:
             return SharedKeyFiles(staging).key_set()
 
     async def _store(self, entry: Entry | None, row: SharedKeysRow, keys: SharedKeySet) -> bool:
-        assert self._data_key is not None  # the caller opened the row
+        # The caller opened the row.
+        assert self._data_key is not None
         generation = self._files.record().agreed.generation
+        # The agent tokens are those of the row: an edit of the CA's files must not bring back former ones. After a
+        # restore of an earlier backup the files have the newer ones.
         if generation <= row.generation or servertoken.NAME not in keys.files:
             stored = envelope.open_keys(row, self._data_key)
             keys = keys.with_file(servertoken.NAME, stored.files.get(servertoken.NAME))

@@ -122,6 +122,7 @@ def prepare_keys(
         if config[K3sSettings].k3s_supervisor and not shares_keys(config):
             _make_token(config, entropy)
     _warn_of_short_tokens(config)
+    # Before `prepare`, which names what it creates itself.
     made = tuple(str(path) for path in missing if path.exists())
     prepared = prepare(config, clock.now(), entropy)
     if config[K3sSettings].k3s_supervisor and not config[StorageSettings].in_memory:
@@ -160,18 +161,24 @@ def in_child(work: Coroutine[Any, Any, None]) -> None:
     Raises ConfigError with the message of a MooringError in it.
     """
     reader, writer = os.pipe()
+    # Until the child has dropped the parent's wakeup descriptor: else it reports its signals to the parent.
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     child = os.fork()
     if child == 0:
-        signal.set_wakeup_fd(-1)  # else a signal to the group is counted twice, by the caller and for the child
+        # Else a signal to the group is counted twice, by the caller and for the child.
+        signal.set_wakeup_fd(-1)
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         code = _run_in_child(work, writer)
+        # `os._exit` runs nothing: lines that wait would be lost.
         queuedoutput.drain()
         os._exit(code)
     signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+    # Else the pipe has no end, because this process could write.
     os.close(writer)
+    # The child runs it. Here it would be a coroutine that was never awaited.
     work.close()
     with os.fdopen(reader, "rb") as pipe:
+        # Read to its end before the child is waited for: a child with a full pipe would never end.
         problem = pipe.read()
     _, status = os.waitpid(child, 0)
     if status:
@@ -208,6 +215,7 @@ async def _settle(config: ServerConfig, clock: Clock, entropy: Callable[[int], b
     storage = open_storage(config[StorageSettings].storage_url, clock, settings=config[StorageSettings])
     await storage.open()
     try:
+        # Both before any key is read or made: such a store must not be claimed.
         await refuse_incomplete(storage)
         await refuse_unsupported(storage)
         keys = SharedKeys(config, storage, entropy, clock, stored, client_cas)

@@ -285,7 +285,8 @@ class JoinTokenFiles:
         if link.is_symlink() and str(link.readlink()) == target:
             return
         temporary = link.with_name(f".{name}.link")
-        temporary.unlink(missing_ok=True)  # of a process that was killed: the lock is held
+        # of a process that was killed: the lock is held.
+        temporary.unlink(missing_ok=True)
         temporary.symlink_to(target)
         temporary.replace(link)
         sync_directory(self._folder)

@@ -9,7 +9,7 @@ Rules kept here:
   holds nothing that its end loses.
 * A restart starts one new worker, waits until it serves, and then drains an old one, until all are new. When a new worker cannot
   start, the old ones stay.
-* A worker sees the end of the parent as the end of its pipe, and drains. No other process has an end of that line.
+* A worker sees the end of the parent as the end of its pipe, and drains. No other process has an end of that pipe.
 * The first signal to stop drains all workers; the second kills them and ends the process at once. SIGHUP from a terminal that was
   closed is a signal to stop: no parent could restart the workers from there.
 """
@@ -48,7 +48,8 @@ EXIT_FAULT = 70
 EXIT_AT_ONCE = 130
 WORKER_SIGNALS = {
     signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGINT: signal.SIG_IGN,  # a terminal sends these two to every process of the group; the parent decides
+    # A terminal sends these two to every process of the group; the parent decides.
+    signal.SIGINT: signal.SIG_IGN,
     signal.SIGHUP: signal.SIG_IGN,
     signal.SIGCHLD: signal.SIG_DFL,
 }
@@ -231,6 +232,7 @@ class WorkersParent:
             self._notifier.reloading("restarting the workers one after the other")
         elif is_hangup or number in (signal.SIGTERM, signal.SIGINT):
             if self._stage is Stage.STOPPING:
+                # `os._exit` leaves no child behind that way.
                 self._kill_all()
                 os._exit(EXIT_AT_ONCE)
             log.info("draining %d workers", len(self._workers))
@@ -241,6 +243,7 @@ class WorkersParent:
             if word == words.SERVING:
                 self._serves(worker)
             elif word == words.FAILED:
+                # Kept until the process has ended: a restart is judged then.
                 worker.failure = text
             elif word == words.ANNOUNCED:
                 self._reach(Stage.ANNOUNCED)
@@ -252,6 +255,7 @@ class WorkersParent:
         self._reach(Stage.FILLING)
         restart = self._restart
         if restart is not None and worker.body is restart.body:
+            # With the first new worker that serves: later replacements are of the new configuration.
             self._body = restart.body
             if restart.old and sum(one.replaceable for one in self._workers) > self.count:
                 self._drain(restart.old.pop(0))
@@ -264,12 +268,14 @@ class WorkersParent:
             except ChildProcessError:
                 pid, status = worker.pid, 0
             if pid:
-                self._receive(worker)  # its last message
+                # Its last message, which may be the reason of its end, is read before the pipe is closed.
+                self._receive(worker)
                 worker.pipe.close()
                 self._workers.remove(worker)
                 self._ended(worker, os.waitstatus_to_exitcode(status))
 
     def _ended(self, worker: Worker, code: int) -> None:
+        # Before another worker may take the slot: what this one counted is cleared.
         self._worker_ended(worker.slot)
         for other in self._workers:
             other.pipe.send(words.NEIGHBOUR_ENDED)
@@ -370,7 +376,8 @@ class WorkersParent:
             log.error("%s still drains after %g seconds; killing it", worker.name, self._limits.drain)
         else:
             return
-        worker.began = now  # not again before another such time
+        # Not killed again before another such time has passed.
+        worker.began = now
         _kill(worker.pid, signal.SIGKILL)
 
     def _kill_hung(self, now: float) -> None:
@@ -387,6 +394,7 @@ class WorkersParent:
 
     def _stop(self) -> None:
         self._reach(Stage.STOPPING)
+        # Once the stage is reached: no worker starts any more.
         self._stopping()
         for worker in self._workers:
             self._drain(worker)
@@ -402,8 +410,10 @@ class WorkersParent:
         ours, theirs = line_pair()
         queuedoutput.drain()
         gc.collect()
-        gc.freeze()  # collections in the workers leave these pages alone, so that they stay shared
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the child must not report a signal of its own to the parent
+        # Collections in the workers leave these pages alone, so that they stay shared.
+        gc.freeze()
+        # The child must not report a signal of its own to the parent.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             pid = os.fork()
         except OSError as error:
@@ -414,6 +424,7 @@ class WorkersParent:
             self._may_start_at = self._now() + self._limits.last_pause
             log.error("no worker can be started: %s", os.strerror(error.errno or errno.EAGAIN))
             return
+        # The child closes what is not its own: a pipe would not end with the parent while another process holds it.
         if pid == 0:
             ours.close()
             for worker in self._workers:
@@ -434,6 +445,7 @@ def _become_worker(body: Body, slot: int, pipe: WorkerPipe) -> None:
     code = EXIT_FAULT
     try:
         signal.set_wakeup_fd(-1)
+        # Handlers first: a signal that was blocked is delivered when the mask is lifted.
         for number, handler in WORKER_SIGNALS.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -471,6 +483,7 @@ def _signals() -> Iterator[int]:
     """Yield a descriptor from which the numbers of arriving signals are read, and restore the handlers afterwards."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
+    # A handler must not block when the pipe is full; one byte is enough to wake.
     os.set_blocking(writing, False)
     handlers = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
     before = signal.set_wakeup_fd(writing)

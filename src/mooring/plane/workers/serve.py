@@ -59,7 +59,8 @@ def available_cpus(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
     """Return the CPUs of the affinity mask, or fewer where a quota of cgroup v2 (`cpu.max`) allows less; a part counts as one."""
     try:
         allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
+    except AttributeError:
+        # Not on macOS.
         allowed = os.cpu_count() or 1
     return max(1, math.ceil(min(allowed, _quota(cgroups, own))))
 
@@ -81,7 +82,8 @@ def _quota_of(file: Path) -> float:
     try:
         quota, period = file.read_text().split()
         return int(quota) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):  # no file at the root; `max` without a quota
+    except (OSError, ValueError, ZeroDivisionError):
+        # No file at the root; `max` without a quota.
         return math.inf
 
 
@@ -156,7 +158,8 @@ async def _serve(
 
 def _name(number: int) -> None:
     """Put the number of this worker in the list of processes and in front of each log line. Only the first logs `ONCE_A_SERVER`."""
-    with suppress(OSError):  # not on macOS
+    # Not on macOS.
+    with suppress(OSError):
         OWN_NAME.write_text(f"mooring-{number}")
 
     def numbered(record: logging.LogRecord) -> bool:
@@ -227,7 +230,8 @@ def serve_with_workers(
         close_all(sockets)
 
     for provider in PROVIDERS:
-        provider.load()  # modules that are imported here take memory once, and not in each worker
+        # Modules that are imported here take memory once, and not in each worker.
+        provider.load()
     delay = config[ServingSettings].shutdown_delay_duration.total_seconds()
     WorkersParent(
         count,
