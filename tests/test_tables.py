@@ -28,13 +28,13 @@ from mooring.plane.configuration import SUBJECTS, declared_settings
 from mooring.registry.admission.table import ADMISSION
 from mooring.server.authentication.custom import CustomCalls
 from mooring.server.endpoints.reviews import REVIEWS, review
-from mooring.server.endpoints.supervisor.table import ROUTES
-from mooring.server.endpoints.table import ENDPOINTS, ServedPath, find
+from mooring.server.endpoints.routes import ENDPOINTS, ServedPath, find
+from mooring.server.endpoints.supervisor.routes import ROUTES
 from mooring.server.endpoints.tokens import service_account_token
 from mooring.settings.controllers import StandaloneSettings
 from mooring.settings.declaration import Settings
 from mooring.settings.signing import SIGNING_DURATION
-from mooring.storage.table import DRIVERS
+from mooring.storage.drivers import DRIVERS
 from tests.authn.test_table import built, everything
 from tests.support.rows import each_row
 from tests.support.storagedrivers import MAKERS

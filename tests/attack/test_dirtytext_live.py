@@ -27,7 +27,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.server.audit.auditevent import MAX_RECORD
-from mooring.server.endpoints.table import ENDPOINTS
+from mooring.server.endpoints.routes import ENDPOINTS
 from tests.support import forkserver
 from tests.support.liveserver import LiveServer
 from tests.support.polling import eventually

@@ -512,7 +512,7 @@ FORKING = """
 import asyncio, os, sys
 from mooring.clock import SystemClock
 from mooring.settings.storage import StorageSettings
-from mooring.storage.table import open_storage
+from mooring.storage.drivers import open_storage
 
 store = open_storage("etcd:" + sys.argv[1], SystemClock(), settings=StorageSettings(etcd_prefix=sys.argv[2]))
 

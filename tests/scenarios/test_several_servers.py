@@ -21,8 +21,8 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
+from mooring.storage.drivers import open_storage
 from mooring.storage.keyspace import FORMAT_LEVEL, FORMAT_SERVERS
-from mooring.storage.table import open_storage
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support import etcd, forkserver
 from tests.support.joinplans import join_options, join_plan

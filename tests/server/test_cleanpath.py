@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.server.endpoints.supervisor.table import clean_path
+from mooring.server.endpoints.supervisor.routes import clean_path
 
 CLEAN = {
     "": "/",

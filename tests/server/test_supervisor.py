@@ -19,9 +19,9 @@ from mooring.errors import ConfigError, ServiceUnavailableError, StorageError, T
 from mooring.identity import MASTERS, NODES
 from mooring.secret import Secret
 from mooring.server import pipeline
-from mooring.server.endpoints.supervisor.table import MAX_AGENT_BODY, ROUTES
+from mooring.server.endpoints.routes import find
+from mooring.server.endpoints.supervisor.routes import MAX_AGENT_BODY, ROUTES
 from mooring.server.endpoints.supervisor.tunnel import PING_SECONDS, SILENCE_SECONDS
-from mooring.server.endpoints.table import find
 from mooring.server.flowcontrol import ANONYMOUS_SEATS
 from mooring.server.requestcontext import MAX_CHANGING, MAX_READING, InFlight
 from mooring.server.sharedmemory import SharedMemory

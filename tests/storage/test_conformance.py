@@ -14,7 +14,7 @@ import pytest
 
 from mooring.errors import StorageError
 from mooring.storage.contract import Entry, FutureRevisionError, KeyExistsError, Page, RevisionMismatchError, Storage
-from mooring.storage.table import DRIVERS
+from mooring.storage.drivers import DRIVERS
 from tests.support.storagedrivers import MAKERS, Run, closing, keys, take
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
+from mooring.storage.drivers import open_storage
 from mooring.storage.etcd.driver import EtcdStorage
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.sqlite.driver import SqliteStorage
-from mooring.storage.table import open_storage
 
 
 def test_memory_is_a_store_in_memory() -> None:
@@ -41,7 +41,7 @@ def test_etcd_is_a_store_in_the_members_named(url: str) -> None:
 
 
 def test_etcd_without_its_libraries_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mooring.storage.table.find_spec", lambda name: None)
+    monkeypatch.setattr("mooring.storage.drivers.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"install mooring\[etcd\]"):
         open_storage("etcd:http://a:2379", SystemClock())
 

@@ -35,7 +35,7 @@ from mooring.plane.encryption import EncryptionAtRest
 from mooring.plane.storemark.markfile import read_mark
 from mooring.registry.cache.events import Stored
 from mooring.settings.storage import EncryptionSettings, StorageSettings
-from mooring.storage import table
+from mooring.storage import drivers
 from mooring.storage.contract import Entry, Storage, UnreadableEntry
 from mooring.storage.etcd.keyspace import name_in_engine
 from mooring.trust.lineage import Checkpoint, Fault, VerifiedLineage, parse_checkpoint, unrecorded
@@ -56,13 +56,13 @@ class StoredObjects:
 
 def read_stored(settings: StorageSettings, encryption: EncryptionSettings) -> StoredObjects:
     """Read a store, also beside a running server. Raises ConfigError, StorageError."""
-    table.check_existence(settings.storage_url)
+    drivers.check_existence(settings.storage_url)
     return asyncio.run(_read(settings, encryption))
 
 
 async def _read(settings: StorageSettings, encryption: EncryptionSettings) -> StoredObjects:
     clock = SystemClock()
-    inner = table.open_storage(settings.storage_url, clock, settings=settings)
+    inner = drivers.open_storage(settings.storage_url, clock, settings=settings)
     at_rest = EncryptionAtRest(encryption, inner, clock, secrets.token_bytes, name_in_engine(settings))
     storage: Storage = at_rest.storage
     await storage.open()

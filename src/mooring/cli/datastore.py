@@ -30,7 +30,7 @@ from mooring.plane.sharedkeys.tokenfile import MAX_FILE
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
-from mooring.storage import table
+from mooring.storage import drivers
 from mooring.storage.contract import KeyExistsError, Storage
 from mooring.storage.copying import Copied
 from mooring.storage.copying import migrate as move
@@ -249,7 +249,7 @@ def _in_etcd(url: str, values: dict[str, Any], clock: Clock, work: Callable[[Sto
     )
 
     async def session() -> T:
-        storage = table.open_storage(url, clock, settings=settings)
+        storage = drivers.open_storage(url, clock, settings=settings)
         await storage.open()
         try:
             return await work(storage)
@@ -311,10 +311,10 @@ def migrate(source: str, target: str, output: str, **values: Any) -> None:
     clock = SystemClock()
     with usage():
         settings = StorageSettings.read({name: value for name, value in values.items() if name in ETCD_ACCESS})
-        stores = [table.open_storage(url, clock, settings=settings) for url in (source, target)]
+        stores = [drivers.open_storage(url, clock, settings=settings) for url in (source, target)]
         if any(url.startswith("memory:") for url in (source, target)):
             raise ConfigError("memory: is lost when its process ends; name a store that stays")
-    quiet_seconds = 0.0 if table.refuse_used(source) else QUIET_SECONDS
+    quiet_seconds = 0.0 if drivers.refuse_used(source) else QUIET_SECONDS
     copied = asyncio.run(_migrate(stores[0], stores[1], clock, quiet_seconds))
     if output != "text":
         document = {

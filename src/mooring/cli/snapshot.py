@@ -24,7 +24,7 @@ from mooring.plane.snapshots import ON_DEMAND, SUFFIX, entries, list_snapshots, 
 from mooring.plane.snapshots import save as save_file
 from mooring.plane.snapshots import verify as verify_snapshot
 from mooring.settings.storage import StorageSettings
-from mooring.storage import table
+from mooring.storage import drivers
 from mooring.storage.copying import Copied, copy
 from mooring.storage.restores import record_restore
 from mooring.storage.snapshot import MAGIC, Summary
@@ -200,7 +200,7 @@ def save(file: str, output: str, snapshot_compress: bool, **values: Any) -> None
     settings = storage_settings(values)
     directory = snapshot_directory(values)
     path = Path(file) if file else snapshot_path(directory, ON_DEMAND, clock.now())
-    table.check_existence(settings.storage_url)
+    drivers.check_existence(settings.storage_url)
     if not file:
         make_directory(directory)
     summary = asyncio.run(_save(settings, path, clock, compressed=snapshot_compress))
@@ -216,7 +216,7 @@ def save(file: str, output: str, snapshot_compress: bool, **values: Any) -> None
 
 
 async def _save(settings: StorageSettings, path: Path, clock: Clock, *, compressed: bool) -> Summary:
-    storage = table.open_storage(settings.storage_url, clock, settings=settings)
+    storage = drivers.open_storage(settings.storage_url, clock, settings=settings)
     await storage.open()
     try:
         return await save_file(storage, path, clock, compressed=compressed)
@@ -322,7 +322,7 @@ def _without_server(settings: StorageSettings) -> Iterator[None]:
 
 
 async def _restore(path: Path, summary: Summary, settings: StorageSettings, clock: Clock) -> Copied:
-    target = table.open_storage(settings.storage_url, clock, settings=settings)
+    target = drivers.open_storage(settings.storage_url, clock, settings=settings)
     await target.open()
     floor = summary.header.revision + REVISION_STEP
     try:

@@ -17,8 +17,8 @@ from mooring.apimachinery.names import path_segment_errors
 from mooring.apimachinery.requestinfo import RequestInfo
 from mooring.errors import BadRequestError, MethodNotAllowedError, NotFoundError
 from mooring.server.endpoints.reviews import review
+from mooring.server.endpoints.routes import Services, find
 from mooring.server.endpoints.servedapi import missing, not_found
-from mooring.server.endpoints.table import Services, find
 from mooring.server.endpoints.tokens import service_account_token
 from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.handlers import POD_CONNECTIONS, Resources

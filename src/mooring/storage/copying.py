@@ -237,7 +237,7 @@ async def _compare(source: AsyncIterator[Sequence[Entry]], target: Storage, repo
 # Rules kept here:
 # * The source is read and copied; then it is read again and compared with the copy. A change of the source in between is an
 #   error, and leaves the target incomplete.
-# * A server that still runs is noticed: on SQLite by its locks (`mooring.storage.table.refuse_used`), elsewhere because the
+# * A server that still runs is noticed: on SQLite by its locks (`mooring.storage.drivers.refuse_used`), elsewhere because the
 #   leader renews its Lease. `quiet_seconds` is the time for which the source must not change, at least.
 # * The revisions of the target continue after those of the source. The source is not changed.
 

@@ -29,8 +29,8 @@ from mooring.plane.keystore import make_shared_keys, prepare
 from mooring.plane.sharedkeys import files
 from mooring.plane.sharedkeys.start import prepare_keys
 from mooring.settings.storage import EncryptionSettings, StorageSettings
+from mooring.storage.drivers import open_storage
 from mooring.storage.etcd.keyspace import name_in_engine
-from mooring.storage.table import open_storage
 from mooring.trust.discovery.clusterinfo import config_map as cluster_info
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.sharedkeys import envelope

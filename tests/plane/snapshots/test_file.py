@@ -14,9 +14,9 @@ from mooring.plane.snapshots import entries, save, verify
 from mooring.settings.storage import StorageSettings
 from mooring.storage.contract import Entry
 from mooring.storage.copying import copy
+from mooring.storage.drivers import open_storage
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.snapshot import Header, SnapshotEncoder, SnapshotError
-from mooring.storage.table import open_storage
 
 
 def flip(descriptor: int) -> None:

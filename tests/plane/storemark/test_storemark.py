@@ -33,9 +33,9 @@ from mooring.plane.storemark.storemark import StoreMark
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.secret import Secret
 from mooring.storage.contract import CompactedError, Storage
+from mooring.storage.drivers import open_storage
 from mooring.storage.memory import MemoryStorage
 from mooring.storage.restores import Restore, read_restores, record_restore
-from mooring.storage.table import open_storage
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
 from mooring.trust.endsmark import Mark, parse_mark

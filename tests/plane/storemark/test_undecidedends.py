@@ -17,7 +17,7 @@ from mooring.plane.parts.foundation import RegistryParts
 from mooring.plane.storemark.markfile import FILE_NAME
 from mooring.plane.storemark.storemark import StoreMark
 from mooring.storage.contract import Storage, StoredChange
-from mooring.storage.table import open_storage
+from mooring.storage.drivers import open_storage
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
 from mooring.trust.endsmark import Mark

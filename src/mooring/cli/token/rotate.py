@@ -33,7 +33,7 @@ from mooring.plane.sharedkeys.share import FOLLOW_SECONDS, SharedKeys
 from mooring.plane.sharedkeys.tokenfile import AGENT_FILE, MAX_FILE, AgentTokenFile, ServerTokenFile
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
-from mooring.storage import table
+from mooring.storage import drivers
 from mooring.storage.copying import refuse_incomplete
 from mooring.storage.formatlevel import refuse_unsupported
 from mooring.trust.k3s.acceptedtokens import parse_agent_token
@@ -183,7 +183,7 @@ def _drive(access: ServerAccess, clock: Clock, exchange: Callable[[ServerAccess]
 def _local(values: dict[str, Any]) -> ServerConfig:
     """Return the configuration of the server whose data directory this is. Raises ConfigError."""
     settings = storage_settings(values)
-    table.check_existence(settings.storage_url)
+    drivers.check_existence(settings.storage_url)
     return server_config(data_dir=settings.data_dir).with_settings(settings)
 
 
@@ -201,7 +201,7 @@ def _with_keys(config: ServerConfig, clock: Clock, work: Callable[[SharedKeys], 
     settings = config[StorageSettings]
 
     async def session() -> T:
-        storage = table.open_storage(settings.storage_url, clock, settings=settings)
+        storage = drivers.open_storage(settings.storage_url, clock, settings=settings)
         await storage.open()
         try:
             await refuse_incomplete(storage)

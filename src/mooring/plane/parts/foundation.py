@@ -43,9 +43,9 @@ from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.storage.commitsignal import CommitSignal
 from mooring.storage.contract import Entry, KeyExistsError, Storage
 from mooring.storage.copying import refuse_incomplete
+from mooring.storage.drivers import open_storage
 from mooring.storage.etcd.keyspace import name_in_engine
 from mooring.storage.formatlevel import FormatLevel, refuse_unsupported
-from mooring.storage.table import open_storage
 
 # Range of Service addresses: recorded at the first start of a cluster, and checked at every later one.
 #

@@ -31,14 +31,14 @@ from mooring.server.endpoints.debugauthentication import answers as refusal_answ
 from mooring.server.endpoints.discovery import TokenIssuer
 from mooring.server.endpoints.leave import LeaveHandler
 from mooring.server.endpoints.reviews import Reviewers
+from mooring.server.endpoints.routes import Services
 from mooring.server.endpoints.servedapi import ServedApi
 from mooring.server.endpoints.state import EncryptionReport, StatusReport
 from mooring.server.endpoints.supervisor.certificates import NodeCertificates
 from mooring.server.endpoints.supervisor.nodepasswords import NodePasswords
+from mooring.server.endpoints.supervisor.routes import SupervisorServices, routes
 from mooring.server.endpoints.supervisor.servers import api_server_addresses
-from mooring.server.endpoints.supervisor.table import SupervisorServices, routes
 from mooring.server.endpoints.supervisor.tunnel import Tunnels
-from mooring.server.endpoints.table import Services
 from mooring.server.endpoints.tokens import LoginParts, TokenRequests
 from mooring.server.flowcontrol import FlowControl
 from mooring.server.hostmetrics import QUESTION as METRICS_QUESTION

@@ -35,9 +35,9 @@ from mooring.registry.cache.events import normalize
 from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.storage.contract import Storage
 from mooring.storage.copying import refuse_incomplete
+from mooring.storage.drivers import open_storage
 from mooring.storage.etcd.keyspace import name_in_engine
 from mooring.storage.formatlevel import refuse_unsupported
-from mooring.storage.table import open_storage
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
 from mooring.trust.discovery.pins import pins_of
