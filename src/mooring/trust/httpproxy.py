@@ -66,7 +66,8 @@ class Proxy:
         """Return the error for a refusal: the proxy, and what it says in its status line, without the credential that it got."""
         parts = urlsplit(self.url)
         user, password = parts.username or "", parts.password or ""
-        secret = password or user  # a user name without a password is a token
+        # A user name without a password is a token.
+        secret = password or user
         basic = b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
         forms = (secret, unquote(secret), basic) if secret else ()
         text = answer_text(said.encode("utf-8", "replace"), map(Secret, forms))
@@ -106,6 +107,7 @@ def environment_proxy(url: str, environ: Mapping[str, str]) -> Proxy | None:
     source, text = _first(environ, _VARIABLES.get(parts.scheme, ()))
     if not text or not _uses_proxy(parts, _first(environ, _EXCEPTIONS)[1]):
         return None
+    # As Go refuses it: the header `Proxy` of a client becomes HTTP_PROXY of a CGI program.
     if parts.scheme == "http" and environ.get("REQUEST_METHOD"):
         raise ProxySettingError(f"{source} is not used beside REQUEST_METHOD: a client of a CGI program can set it")
     return named_proxy(text if "://" in text else f"http://{text}", source)
@@ -123,6 +125,7 @@ def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str
 def _uses_proxy(parts: SplitResult, no_proxy: str) -> bool:
     host = _ascii(dialled_host(parts))
     address = _parse_address(host.partition("%")[0])
+    # As in Go, whatever NO_PROXY says.
     if host == "localhost" or (address is not None and address.is_loopback):
         return False
     return not _parse_exceptions(no_proxy).match(host, address, parts.port or _PORTS[parts.scheme])
@@ -160,6 +163,7 @@ def _parse_exceptions(text: str) -> _Exceptions:
         entry = part.strip().lower()
         if entry == "*":
             return _Exceptions(is_all=True)
+        # Ranges before ports, in the order of Go's httpproxy.
         if (network := _parse_network(entry)) is not None:
             networks.append(network)
             continue

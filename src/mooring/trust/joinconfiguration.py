@@ -116,11 +116,13 @@ def parse_endpoint(text: str) -> str:
         (text[8:].rstrip("/").replace("%25", "%"), HTTPS_PORT) if is_https(text) else (text, DEFAULT_PORT)
     )
     misplaced = "a bootstrap token stands where the address of the API server is expected: give it with --token"
+    # First: an error about the address would repeat the token.
     if looks_like_token(address):
         raise ConfigError(misplaced)
     try:
         return str(addresses.parse_endpoint(address, "", default, is_dialled=True))
     except ConfigError:
+        # Nothing of the text is shown then.
         if may_hold_token(address):
             raise ConfigError(misplaced) from None
         raise ConfigError(
@@ -142,6 +144,7 @@ def _parse_token(flag: str, token: Secret) -> tuple[BootstrapToken, str]:
         whole = k3s.parse_token(text)
     except (TokenError, k3s.TokenFormatError) as error:
         raise ConfigError(f"{flag}: {error}") from None
+    # kubeadm's way needs the id and the secret of a bootstrap token, and a password has neither.
     if whole.bootstrap is None:
         raise ConfigError(
             f"{flag}: this token holds a password, with which machines join k3s's way only (mooring agent --server); here a "
@@ -159,6 +162,7 @@ def _by_token(given: JoinSettings, token: Secret | None, flag: str, more_hashes:
         raise ConfigError(f"{flag}: discovery by token needs the address of an API server, host or host:port")
     parsed, ca_hash = _parse_token(flag, token)
     hashes = ({ca_hash} | more_hashes) - {""}
+    # Two hashes cannot both be right, and neither is chosen silently.
     if len(hashes) > 1:
         raise ConfigError("the tokens that are given hold the hashes of two CAs: all must be of one cluster")
     ca_hash = "".join(hashes)

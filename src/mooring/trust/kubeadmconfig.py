@@ -29,6 +29,7 @@ def kubelet_config(services: Network) -> Obj:
 def _filled_in(name: str, **values: str) -> Obj:
     text = get_data(__name__, f"{name}.yaml")
     assert text is not None, "the loader of this package reads no data"
-    in_yaml = {key: encode_yaml(value).decode().rstrip() for key, value in values.items()}  # in quotes where necessary
+    # In quotes where necessary.
+    in_yaml = {key: encode_yaml(value).decode().rstrip() for key, value in values.items()}
     config_map: Obj = read_yaml(Template(text.decode()).substitute(in_yaml)).value
     return config_map

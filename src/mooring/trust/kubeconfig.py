@@ -289,7 +289,8 @@ def select_context(config: Kubeconfig, context_name: str = "") -> Selected:
     found += _cluster_problems(cluster) + _trust_problems(cluster) if cluster else []
     found += _user_problems(user) + _header_problems(user) if user else []
     _refuse(found)
-    assert cluster is not None  # its absence was a problem above
+    # Its absence was a problem above.
+    assert cluster is not None
     assert user is not None
     return Selected(cluster, user, context.namespace, other_addresses(config, cluster))
 

@@ -368,6 +368,7 @@ def _merged(present: Any, fields: Fields) -> Obj:
 
 
 def _load_object(text: bytes) -> Obj:
-    parse_kubeconfig(text)  # raises an error that names the field
+    # Raises an error that names the field.
+    parse_kubeconfig(text)
     top: Obj = load(text) or {}
     return top

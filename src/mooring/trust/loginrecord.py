@@ -226,6 +226,7 @@ def _read_credential(record: Any) -> Credential:
         _read_text(record, "certificate").encode("ascii"),
         _secret(record, "key"),
     )
+    # A record that another program wrote may have both, or half of one.
     if bool(credential.token) == bool(credential.certificate_pem and credential.key):
         raise ValueError("neither a token nor a certificate with its key")
     return credential
@@ -246,9 +247,7 @@ def _secret(record: Any, key: str) -> Secret | None:
 # ExecCredential: the request and the response of an exec plugin of kubectl, for a login.
 #
 # Rules kept here (KEP-541, client.authentication.k8s.io/v1 and v1beta1; docs/adr/0020): a credential is given out only for the
-# cluster that issued it. The server, the CA and the verification in the request must be those of the login, because a kubeconfig
-# of an attacker could name this login beside another server, and leave provideClusterInfo out. A request without a cluster is
-# therefore refused, unless the login itself allows it: the kubeconfig cannot.
+# cluster that issued it. The server, the CA and the verification in the request must be those of the login.
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
@@ -283,6 +282,8 @@ def read_exec_info(text: str) -> ExecInfo:
 def check_cluster(info: ExecInfo, login: Login) -> None:
     """Raise LoginRecordError unless the kubeconfig of `info` means the cluster of `login`."""
     cluster, place = info.cluster, login.place
+    # Without KUBERNETES_EXEC_INFO a user runs the plugin. Whether a client may name no cluster is said by the login,
+    # which a kubeconfig cannot change.
     if cluster is None or (not cluster and login.without_cluster):
         return
     if not cluster:
@@ -294,11 +295,13 @@ def check_cluster(info: ExecInfo, login: Login) -> None:
     try:
         ca_pem = base64.b64decode(cluster.get("certificate-authority-data") or "", validate=True)
     except (TypeError, ValueError, binascii.Error):
+        # Equals no CA.
         ca_pem = b"?"
     same = (
         str(cluster.get("server", "")).rstrip("/") == place.server.rstrip("/")
         and ca_pem.strip() == place.ca_pem.strip()
     )
+    # An attacker's kubeconfig could name this login beside his own server.
     if not same or cluster.get("insecure-skip-tls-verify"):
         raise LoginRecordError(
             f"this login is one of {place.server}, and the kubeconfig names another server, another CA, or none: "
@@ -312,7 +315,8 @@ def exec_credential(credential: Credential, api_version: str) -> bytes:
     if credential.token is not None:
         status["token"] = credential.token.reveal().decode()
     else:
-        assert credential.key is not None  # a credential without a token has a certificate and a key
+        # A credential without a token has a certificate and a key.
+        assert credential.key is not None
         status["clientCertificateData"] = credential.certificate_pem.decode("ascii")
         status["clientKeyData"] = credential.key.reveal().decode()
     return json.dumps({"kind": "ExecCredential", "apiVersion": api_version, "status": status}).encode()

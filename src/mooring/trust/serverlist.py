@@ -133,7 +133,8 @@ def _saved(data: bytes) -> tuple[object, list[str] | None]:
     if not isinstance(saved, dict):
         return None, None
     addresses = saved.get("ServerAddresses")
-    addresses = [] if addresses is None else addresses  # k3s writes null for a list that was never filled
+    # k3s writes null for a list that was never filled.
+    addresses = [] if addresses is None else addresses
     if not isinstance(addresses, list) or not all(isinstance(one, str) for one in addresses):
         return None, None
     return saved.get("ServerURL"), addresses

@@ -95,6 +95,7 @@ def read_restrictions(secret: Obj) -> Restrictions:
     if not annotations:
         return NO_RESTRICTIONS
     for key in annotations:
+        # A misspelled restriction, or one of a later version, must not leave the token without it.
         if key.startswith(_DOMAIN) and key not in _KNOWN:
             raise TokenError(
                 f"{key}: a token has no such annotation; its restrictions are {MAX_JOINS}, {ALLOWED_CIDRS} and {NODE_NAME}"
@@ -138,6 +139,7 @@ def _parse_network(text: str) -> Network:
             f"{ALLOWED_CIDRS}: one of the networks is not a network such as 10.1.0.0/16 or fd00:1::/64, with no bits set "
             f"beyond the prefix{_meant(text.strip())}"
         )
+    # Addresses of clients are compared as IPv4, so that such a network would hold none of them.
     if isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None:
         raise TokenError(f"{ALLOWED_CIDRS}: write an IPv4 network as IPv4, not within ::ffff:0:0/96")
     return network

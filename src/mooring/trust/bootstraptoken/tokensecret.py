@@ -102,6 +102,7 @@ def parse_expiration(text: str) -> datetime:
     try:
         return moment + offset if sign == "-" else moment - offset
     except OverflowError:
+        # A time that Go can hold and Python cannot is far in the future, or in the past.
         return _LATEST if sign == "-" else _EARLIEST
 
 
@@ -171,6 +172,7 @@ def authenticate_secret(
     Groups are empty unless the reason is `ok`. Reasons are for the operator; the caller does not see them. An unknown id costs as
     much time as a known one.
     """
+    # First, also without a Secret: an unknown id must cost as much time as a known one.
     secret_matches = presented.secret.matches(data_bytes(secret_obj or _NO_TOKEN, KEY_SECRET))
     if secret_obj is None:
         return UNKNOWN_ID, ()
@@ -178,8 +180,10 @@ def authenticate_secret(
         return DELETING, ()
     if secret_obj.get("type") != SECRET_TYPE or not secret_obj.get("data"):
         return WRONG_TYPE, ()
+    # Before the reasons below, which the operator reads: they are those of a caller who has the secret.
     if not secret_matches:
         return WRONG_SECRET, ()
+    # The name was found by the id. The id inside is what kubeadm and the signature of cluster-info use.
     if data_value(secret_obj, KEY_ID) != presented.id:
         return ID_MISMATCH, ()
     if expired(secret_obj, now):

@@ -57,7 +57,8 @@ def verify(data: Mapping[str, str], token: BootstrapToken, step: str = "verifyin
     Raises NotSetUpError, SignatureMissingError or SignatureWrongError, each beginning with `step`.
     """
     text = data.get(KUBECONFIG_KEY)
-    if not text:  # kubeadm takes an empty value for an absent one, too
+    # kubeadm takes an empty value for an absent one, too.
+    if not text:
         raise NotSetUpError(step)
     found = data.get(SIGNATURE_PREFIX + token.id)
     if not found:

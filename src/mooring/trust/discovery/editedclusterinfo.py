@@ -168,6 +168,7 @@ class PublishedCas:
         words = "|".join(map(re.escape, changes))
         edited = re.sub(rf"(?<![A-Za-z0-9+/=])(?:{words})(?![A-Za-z0-9+/=])", lambda found: changes[found[0]], text)
         with suppress(KubeconfigError):
+            # The text with its comments and its order stays only where it means the same. Else it is written again.
             if load(edited) == document:
                 return edited
         return dump_object(document)
@@ -212,6 +213,7 @@ def _with_present(data: str, present: Collection[Certificate], own: Collection[s
         return data
     try:
         pem = base64.b64decode("".join(data.split()), validate=True)
+        # Raises for a bundle that cannot be read as a whole, which is left as it is.
         certificates_among(pem)
         found = [(match, certificates(match[0])[0]) for match in _BLOCK.finditer(pem)]
     except (ValueError, PkiError):
@@ -273,7 +275,8 @@ def credentials_in(config_map: Obj) -> tuple[str, ...]:
     text = _text(config_map) or ""
     try:
         found = _credentials(parse_kubeconfig(text))
-    except KubeconfigError:  # another reader may accept the text
+    except KubeconfigError:
+        # Another reader may accept the text.
         found = (f"it cannot be read, and has a field {name}" for name in dict.fromkeys(_FIELD.findall(text)))
     return tuple(islice(found, MAX_CREDENTIALS))
 

@@ -36,7 +36,8 @@ def cause(code: str, text: str, *, final: bool = False) -> type[DiscoveryError]:
         pass
 
     CauseError.code, CauseError.text, CauseError.final = code, text, final
-    CauseError.__qualname__ = code  # a traceback names the cause
+    # A traceback names the cause.
+    CauseError.__qualname__ = code
     return CauseError
 
 

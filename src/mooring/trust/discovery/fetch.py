@@ -142,11 +142,14 @@ class Rounds:
                     return (yield from attempt(place))
                 except DiscoveryError as error:
                     last = error
+                # Kept apart: it says more than the error of another address that is down.
                 if isinstance(last, SignatureMissingError):
                     unsigned = last
+                # Not asked again; the others are polled on.
                 if last.final and drops_final:
                     left.remove(place)
-            assert last is not None  # there was a place, and none passed
+            # There was a place, and none passed.
+            assert last is not None
             if unsigned is None:
                 self._unsigned_since = None
             elif self._unsigned_since is None:
@@ -210,7 +213,8 @@ def prove_server(cluster: Cluster) -> DiscoveryExchange[None]:
     """Prove that the CAs of `cluster` verify the server at its address. Raises DiscoveryError."""
     step = f"asking {cluster.server} with the CA that cluster-info names"
     reply = yield from send(cluster_info_request(cluster.server, trust_of(cluster)))
-    with suppress(errors.ForbiddenAnswerError, errors.UnauthorizedAnswerError):  # TLS has proved the server
+    # TLS has proved the server.
+    with suppress(errors.ForbiddenAnswerError, errors.UnauthorizedAnswerError):
         read_cluster_info(step, reply)
 
 
@@ -242,6 +246,7 @@ def _refusal(step: str, reply: HttpResponse, credentials: KubeconfigUser | None)
         is_status = _json_object(step, reply.body).get("kind") == "Status"
     except errors.NotKubernetesError:
         is_status = False
+    # Before the status is believed: the 404 page of a web server means that the address is wrong.
     if not is_status:
         if reply.status in BALANCER_STATUSES:
             return errors.BalancerAnswerError(step, reply.status, text)
@@ -262,6 +267,7 @@ def _text(body: bytes, credentials: KubeconfigUser | None) -> str:
         return answer_text(body)
     if credentials.exec is not None:
         return ""
+    # The server may repeat what it was sent.
     secrets = [one for one in (credentials.token, credentials.password) if one]
     return answer_text(body, secrets, (credentials.username,))
 
@@ -310,6 +316,7 @@ def _json_object(step: str, body: bytes) -> Mapping[str, Any]:
 def pinned_ca(server: str, pins: Collection[Pin]) -> Exchange[bytes]:
     """Return the pinned certificates of the CA of `server` (an https URL), as PEM. Raises DiscoveryError."""
     step = f"fetching cluster-info from {server} (step 1)"
+    # Nothing is sent that could be stolen, and nothing is believed but the CA, which is compared next.
     data = read_cluster_info(step, (yield from send(cluster_info_request(server, UNVERIFIED))))
     try:
         cluster = discovery_cluster(parse_kubeconfig(data.get(clusterinfo.KUBECONFIG_KEY, "")))
@@ -317,11 +324,13 @@ def pinned_ca(server: str, pins: Collection[Pin]) -> Exchange[bytes]:
         raise UnusableClusterInfoError(step, str(error)) from None
 
     pinned = check_pins(cluster.ca_pem, pins, f"comparing the CA of {server} with the pins (step 2)")
+    # Without other certificates of the bundle: one beside the pinned CA may be an attacker's.
     ca_pem = bundles.certificates_pem(pinned)
 
     step = f"fetching cluster-info from {server} with TLS verified (step 3)"
     reply = yield from send(cluster_info_request(server, Trust(ca_pem)))
-    with suppress(ForbiddenAnswerError):  # TLS has proved the server
+    # TLS has proved the server.
+    with suppress(ForbiddenAnswerError):
         read_cluster_info(step, reply)
     return ca_pem
 
@@ -341,7 +350,8 @@ def led_by_proved(found: TrustedCluster) -> DiscoveryExchange[TrustedCluster]:
             last = error
         else:
             return found.led_by(turn)
-    assert last is not None  # a cluster has an address
+    # A cluster has an address.
+    assert last is not None
     raise last
 
 
@@ -359,8 +369,7 @@ def led_by_proved(found: TrustedCluster) -> DiscoveryExchange[TrustedCluster]:
 #  6. both texts must be equal to the byte, and the second must be signed as well.
 #
 # A final error ends the attempts on one server; the others are polled on. When none is left or the budget is spent, the last
-# error is raised. Every error before it is reported by a notice. kubeadm trusts the whole bundle in step 5, which lets a thief of
-# the token put a CA of his own beside the pinned one.
+# error is raised. Every error before it is reported by a notice.
 
 SIGNATURE_ALONE = "token"
 """`TrustedCluster.via` without pins."""
@@ -402,6 +411,7 @@ def _try_endpoint(
 
     yield Notice(f"Fetching cluster-info from {endpoint} without trust, to check it by token {token.id}")
     step = f"fetching cluster-info from {endpoint} (step 1)"
+    # Without verification and without credentials: the signature proves the text.
     reply = yield from rounds.send(cluster_info_request(server, UNVERIFIED))
     data = read_cluster_info(step, reply)
 
@@ -409,6 +419,7 @@ def _try_endpoint(
     yield Notice(f"Cluster-info from {endpoint} is signed by token {token.id}")
 
     step = f"reading the kubeconfig of cluster-info from {endpoint} (step 3)"
+    # Only after the signature was verified.
     config, cluster = published_cluster(step, text)
     warnings = ("cluster-info carries users, which were ignored",) if config.users else ()
     found = trusted_cluster(step, config, cluster, SIGNATURE_ALONE, warnings=warnings).led_by_endpoint(endpoint)
@@ -426,13 +437,18 @@ def _try_endpoint(
     yield Notice("The CA of the cluster is pinned; fetching cluster-info again with TLS verified")
 
     step = f"fetching cluster-info from {endpoint} with TLS verified (step 5)"
+    # By the way that is written into kubelet.conf, so that what passes here works later.
     way = next(one for one in found.clusters if address_of(one.server) == endpoint)
+    # Under the pinned certificates alone. kubeadm trusts the whole bundle here, in which a thief of the token could put
+    # a CA of his own.
     reply = yield from rounds.send(cluster_info_request(way.server, replace(trust_of(way), ca_pem=trusted)))
     data = read_cluster_info(step, reply)
 
     step = f"comparing both copies of cluster-info from {endpoint} (step 6)"
+    # What is used was read without verification. It must be what the verified server says, to the byte.
     if data.get(clusterinfo.KUBECONFIG_KEY, text) != text:
         raise ClusterInfoChangedError(step)
+    # The token may have ended in between.
     clusterinfo.verify(data, token, step)
     return replace(found, via="token+pins")
 

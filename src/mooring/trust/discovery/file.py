@@ -172,7 +172,8 @@ def discover_by_url(
     if isinstance(reply, HttpFailure):
         raise connection_error(step, reply)
     if reply.status != 200:
-        has_secret = printable != url  # a page of errors may repeat parts of the URL
+        # A page of errors may repeat parts of the URL.
+        has_secret = printable != url
         raise RefusedAnswerError(step, reply.status, "" if has_secret else answer_text(reply.body))
     return (yield from discover_by_file(reply.body, allow_credentials=allow_credentials, polling=polling, via="url"))
 

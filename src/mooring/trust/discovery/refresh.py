@@ -152,6 +152,7 @@ def refresh_cluster(
     """
     typed = [Cluster(endpoint, url_of(endpoint), known[0].ca_pem) for endpoint in endpoints]
     candidates = [*known, *(one for one in typed if one.server not in {k.server for k in known})]
+    # Under the CAs that the member knows: what was read is the cluster's own.
     responding, published = yield from _first_published(candidates)
     merged = yield from merge_published(known, base, published, responding)
     return Refreshed(merged.clusters, merged.base, published)
@@ -165,17 +166,21 @@ def merge_published(
     Raises DiscoveryError when none responds under the CAs published now, nor under those that the member knows.
     """
     current = known[0]
+    # A CA that is not the one of the last merge was set locally, and stays.
     ca_pem = current.ca_pem if base is not None and digest(current.ca_pem) != base.ca else published.ca_pem
     listed = list(published.clusters)
     same = next((one for one in listed if one.server == current.server), None)
     if same is not None:
         listed.remove(same)
+        # The address in use comes first, so that a merge that changes nothing moves no connection.
         listed.insert(0, same)
     elif base is None or current.server not in base.servers:
         listed.insert(0, current)
     listed += _set_here(known[1:], base, listed)
+    # Ways that have responded are not tried again.
     proved = [] if responding is None else [responding.way]
     last: DiscoveryError | None = None
+    # The new CAs first. If no server has a certificate of them yet, those that are known go on.
     for bundle in dict.fromkeys((ca_pem, current.ca_pem)):
         addresses = [_ways_to(one, bundle, known, base, responding) for one in listed]
         for turn, address in enumerate(addresses):
@@ -186,9 +191,11 @@ def merge_published(
                 continue
             further = (*addresses[:turn], *addresses[turn + 1 :])
             clusters = (first, *(yield from _further_ways(further, proved)))
+            # The base has what was taken over, and not what was published: the next merge tries the rest again.
             taken = published.ca_pem if bundle == ca_pem else current.ca_pem
             return MergedAddresses(clusters, _next_base(published, base, taken, addresses, clusters))
-    assert last is not None  # cluster-info names an address at least
+    # Cluster-info names an address at least.
+    assert last is not None
     raise last
 
 
@@ -275,7 +282,8 @@ def _first_way(ways: _Ways, proved: list[Cluster]) -> DiscoveryExchange[Cluster]
                 last = error
     if ways.here is None or isinstance(last, CertificateError):
         return (yield from _prove(ways.published, proved))
-    assert last is not None  # the merged way failed
+    # The merged way failed.
+    assert last is not None
     raise last
 
 
@@ -311,7 +319,8 @@ def _first_published(addresses: Sequence[Cluster]) -> DiscoveryExchange[tuple[Cl
             return one, (yield from _fetch_published(one))
         except DiscoveryError as error:
             last = error
-    assert last is not None  # a member knows an address at least
+    # A member knows an address at least.
+    assert last is not None
     raise last
 
 

@@ -125,6 +125,7 @@ def read_document(data: bytes, source: str) -> Obj:
     """Return the object in a YAML or JSON file. Raises ConfigError."""
     if not data:
         raise ConfigError(f"{source}: the file is empty")
+    # Before it is parsed.
     if len(data) > MAX_BYTES:
         raise ConfigError(f"{source}: an {KIND} is at most {MAX_BYTES} bytes")
     try:
@@ -179,6 +180,7 @@ class _Parser:
             for one in map(parse_group_resource, names):
                 for masking in (GroupResource(one.group, ANY), ANYTHING):
                     if masking in found:
+                        # Its values would be written by other keys than the file says.
                         raise self._error(f'resource "{one}" is masked by earlier rule "{masking}"')
                 found[one] = found.get(one, ()) + providers
         return found
@@ -252,6 +254,7 @@ class _Parser:
         except (binascii.Error, ValueError):
             self._mistakes.append(invalid(f"{path}.secret", "REDACTED", "secrets must be base64 encoded"))
             return Key(name, Secret(b""))
+        # The lengths are told, and never the secret.
         if len(secret) not in sizes:
             listed = " ".join(map(str, sizes))
             problem = f"secret is not of the expected length, got {len(secret)}, expected one of [{listed}]"

@@ -118,7 +118,9 @@ class Secretbox:
 
     def __init__(self, key: Secret) -> None:
         from nacl.bindings import crypto_secretbox, crypto_secretbox_open
-        from nacl.exceptions import CryptoError  # imported only where the provider is used
+
+        # Imported only where the provider is used.
+        from nacl.exceptions import CryptoError
 
         self._key = key.reveal()
         self._seal, self._open, self._error = crypto_secretbox, crypto_secretbox_open, CryptoError
@@ -157,6 +159,7 @@ class SeededAesGcm:
         return self._derived(data[:SEED]).open(data[SEED:], context)
 
     def seal(self, data: bytes, context: bytes, entropy: Entropy) -> bytes:
+        # New for each value, so that no key of AES-GCM is used for many values.
         info = entropy(SEED)
         return info + self._derived(info).seal(data, context, entropy)
 

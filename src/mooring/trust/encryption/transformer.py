@@ -167,7 +167,8 @@ class Envelope:
 
     def extend(self, now: float) -> None:
         """Let the present seed write on: the plugin was healthy at `now`, before its answer."""
-        assert self._write is not None  # after `is_current`
+        # After `is_current`.
+        assert self._write is not None
         self._write.expires = now + WRITE_SECONDS
 
     def replace(self, seed: Secret, encrypted: EncryptedDataKey, key_id: str, now: float) -> None:
@@ -247,7 +248,8 @@ class Transformer:
                 continue
             try:
                 if slot.envelope is None:
-                    assert slot.cipher is not None  # each slot has one of them
+                    # Each slot has one of them.
+                    assert slot.cipher is not None
                     return slot.cipher.open(value[len(slot.prefix) :], context), place > 0
                 plain, stale = slot.envelope.open(value[len(slot.prefix) :], context, now)
                 return plain, stale or place > 0
@@ -265,7 +267,8 @@ class Transformer:
         first = self._first
         if first.envelope is not None:
             return first.prefix + first.envelope.seal(value, context, entropy, now)
-        assert first.cipher is not None  # each slot has one of them
+        # Each slot has one of them.
+        assert first.cipher is not None
         return first.prefix + first.cipher.seal(value, context, entropy)
 
 

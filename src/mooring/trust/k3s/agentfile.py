@@ -123,7 +123,8 @@ def read_agent_file(parts: Iterable[tuple[str, bytes]], settings: Sequence[Setti
     values: dict[str, Any] = {}
     for name, given in merged.items():
         value = given.value
-        if isinstance(value, list):  # an item without a value, as a template leaves it, is an empty text to k3s
+        # An item without a value, as a template leaves it, is an empty text to k3s.
+        if isinstance(value, list):
             value = [one for one in value if one not in (None, "")]
         if value in (None, "", []):
             continue

@@ -162,6 +162,7 @@ def read_certificate(
 ) -> tuple[Certificate, ...]:
     """Return the issued certificate and the CAs after it. Raises UnusableResponseError for any but the wanted one."""
     try:
+        # First: a key that came over the network is not used, even where the rest is right.
         if any("PRIVATE KEY" in block.label for block in pem.blocks(body)):
             raise UnusableResponseError(
                 step,
@@ -171,6 +172,7 @@ def read_certificate(
         public = public_key_der(accepted_public_key(chain[0].public_key()))
     except (PkiError, *UNREADABLE) as error:
         raise UnusableResponseError(step, f"the response is not a certificate: {error}") from None
+    # Before its content: a certificate of another key is of no use here, whatever it says.
     if public != public_key_der(key):
         raise UnusableResponseError(step, "the certificate is for another key than the one in the request")
     if problem := _problem(chain[0], wanted, node_name, now):
@@ -223,8 +225,7 @@ def _port(value: object) -> int:
 # Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
 # * Trust comes first. `/cacerts` is fetched with the machine's own roots, then without verification, then verified by the bundle
 #   that was just fetched. Nothing secret is sent before.
-# * A hash in the token is always compared, also when the machine's own roots verify the server, and from then on only the
-#   certificates that it vouches for are trusted. k3s compares it only where the machine's roots do not verify the server.
+# * A hash in the token is always compared. From then on only the certificates that it vouches for are trusted.
 # * Without a hash the machine's roots decide. Where they do not verify the server, its CA is trusted on first use, with a
 #   warning.
 # * A request carries one credential: the client certificate of this machine while there is one, else the token. After 401 it is
@@ -290,14 +291,17 @@ def _trust_of(url: str, ca_hash: str, rounds: Rounds) -> DiscoveryExchange[Trust
     request = url + CACERTS
     yield Notice(f"Fetching the CA of the cluster from {url}")
     step = f"fetching the CA of the cluster from {url}"
+    # First with the roots of this machine: where they verify the server, no hash is needed.
     reply = yield from rounds.send(HttpRequest(BY_ROOTS, url=request))
     if isinstance(reply, HttpFailure) and reply.kind in (UNREACHABLE, TIMEOUT, NOT_TLS, PROXY):
         raise connection_error(step, reply)
     is_proven = isinstance(reply, HttpResponse) and reply.status == 200
+    # With a hash the CA is compared also where the roots verify the server. k3s does not do that.
     if is_proven and not ca_hash:
         yield Notice(f"{url} is verified by the CAs of this machine, and the token names no other")
         return TrustedCa(url, b"")
     if not is_proven:
+        # Nothing secret is sent: the bundle is compared with the hash, or is trusted on first use.
         reply = yield from rounds.send(HttpRequest(UNPROVEN, url=request))
     bundle = _content(step, reply)
     try:
@@ -308,6 +312,7 @@ def _trust_of(url: str, ca_hash: str, rounds: Rounds) -> DiscoveryExchange[Trust
         raise UnusableResponseError(step, f"the response is not a bundle of CAs: {error}") from None
 
     step = f"fetching the CA from {url} again with TLS verified"
+    # The server at this address must have a certificate of the CA, before the token is sent to it.
     reply = yield from rounds.send(HttpRequest(Trust(anchors, is_k3s=True), url=request))
     if isinstance(reply, HttpFailure) and reply.kind == CERTIFICATE:
         raise CaNotProvenError(step, reply.text)
@@ -385,6 +390,7 @@ class SupervisorClient:
         step = "reading the CA of servers"
         bundle = read_bundle(step, (yield from self._ask(step, HttpRequest("", url=SERVER_CA))))
         trusted = self.trust.ca_pem
+        # A bundle that only adds CAs cannot lock the machine out.
         if trusted and not set(bundles.certificates_among(trusted)) <= set(bundles.certificates(bundle)):
             yield from prove_ca(f"proving the new CA of {self.urls[0]}", self.urls[0], bundle)
         return bundle
@@ -428,13 +434,17 @@ class SupervisorClient:
                 try:
                     body = yield from self._ask_one(f"{step} from {url}", url, request, node, rounds)
                 except DiscoveryError as error:
+                    # Another server of the cluster would refuse it, too.
                     if error.final:
                         raise
                     last = error
                 else:
+                    # The one that answered is asked first from now on.
                     self.urls = (url, *(one for one in self.urls if one != url))
                     return body
-            assert last is not None  # there was a server, and none answered
+            # There was a server, and none answered.
+            assert last is not None
+            # Counted in a row: a server that has just started may refuse valid credentials.
             refused = refused + 1 if isinstance(last, CredentialRefusedError) else 0
             wait = rounds.next_wait()
             if wait is None or refused == REFUSED_ROUNDS or isinstance(last, NotASupervisorError):
@@ -457,11 +467,13 @@ class SupervisorClient:
             certificate = None
             reply = yield from rounds.send(self._request(url, request, self._bearer()))
         if isinstance(reply, HttpFailure):
+            # The cluster may have another CA by now. What to do differs from a first join.
             if self._is_kept and reply.kind == CERTIFICATE:
                 raise KnownCaError(step, reply.text)
             raise connection_error(step, reply)
         if 200 <= reply.status < 300:
             if certificate is None and self.certificate is not None:
+                # Only once the token was accepted: a server that refuses both has ended no membership.
                 self.certificate, self.is_certificate_refused = None, True
             return reply.body
         raise self._refusal(step, reply, certificate, node)

@@ -79,7 +79,8 @@ def hash_password(password: Secret, salt: bytes) -> NodePasswordHash:
 
 
 def _derive(password: Secret, salt: bytes, ln: int, r: int, p: int, size: int) -> bytes:
-    memory = 128 * r * ((1 << ln) + p + 2)  # what OpenSSL reckons, to the byte
+    # What OpenSSL reckons, to the byte.
+    memory = 128 * r * ((1 << ln) + p + 2)
     return hashlib.scrypt(password.reveal(), salt=salt, n=1 << ln, r=r, p=p, maxmem=memory, dklen=size)
 
 

@@ -147,7 +147,8 @@ def _standing_before(text: bytes) -> str:
 
 def _is_base64(data: bytes) -> bool:
     """Return True for base64 that has a token, also without padding, cut, over several lines, or behind a key or a quote."""
-    text = _NOT_BASE64.sub(b"", data.translate(_STANDARD)) + b"AAA"  # for the padding, so that no end is lost
+    # For the padding, so that no end is lost.
+    text = _NOT_BASE64.sub(b"", data.translate(_STANDARD)) + b"AAA"
     groups = (text[start : start + (len(text) - start) // 4 * 4] for start in range(4))
     decoded = map(base64.b64decode, groups)
     return any(_WHOLE.search(text) or _BOOTSTRAP.search(text) for text in decoded)

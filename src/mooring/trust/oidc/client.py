@@ -106,6 +106,7 @@ def discover(client: Client) -> Exchange[ProviderEndpoints]:
             raise failure_error("reading the provider's configuration", client.issuer, error.failure) from None
         raise OAuthError(f"{client.issuer}: {error}; check --oidc-issuer-url") from None
     methods = metadata.get("token_endpoint_auth_methods_supported")
+    # What an earlier login found counts before what the provider says.
     secret_in_form = client.secret_in_form or (
         isinstance(methods, list) and "client_secret_post" in methods and "client_secret_basic" not in methods
     )
@@ -183,8 +184,10 @@ def post_form(
         return reply
     otherwise = replace(provider, secret_in_form=not provider.secret_in_form)
     second = yield from send(form_request(client, otherwise, url, form))
+    # The first reply is the error: the second form may be one that the provider does not know at all.
     if isinstance(second, HttpFailure) or may_pass(second.status) or _is_unknown_client(second):
         return reply
+    # Only once the provider took the secret there: later requests begin with it.
     provider.secret_in_form = otherwise.secret_in_form
     return second
 
@@ -252,6 +255,7 @@ def refusal(status: int, response: Mapping[str, Any], sent: Iterable[str] = (), 
     """
     error, text = (_without(sent, response.get(key)) for key in ("error", "error_description"))
     word = f"status {status}" if status else "no reason that can be shown"
+    # A code word only: anything else may hold control characters or a token.
     if is_printable(error, MAX_WORD) and str(error).replace("_", "").isalnum():
         word = str(error)
     if isinstance(text, str) and text and text.isprintable():

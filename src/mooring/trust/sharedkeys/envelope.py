@@ -131,6 +131,8 @@ def seal(
     """
     if not 1 <= len(terms) <= MAX_WRAPS:
         raise ConfigError(f"sealed keys are opened by one to {MAX_WRAPS} server tokens")
+    # A new one each time: a token that was left out opens no later row, not even with the data key that it opened
+    # before.
     data_key = Secret(entropy(_KEY_BYTES))
     wraps = tuple(_wrap(claimed.cluster, data_key, one, entropy) for one in terms)
     return _sealed(replace(claimed, wraps=wraps, version=VERSION), keys, terms, data_key, entropy), data_key
@@ -141,6 +143,7 @@ def reseal(row: SharedKeysRow, keys: SharedKeySet, data_key: Secret, entropy: En
 
     Raises the errors of `open_terms`.
     """
+    # Read from the row itself: the tokens stay as they are.
     terms = open_terms(row, data_key)
     return _sealed(replace(row, generation=max(row.generation, after)), keys, terms, data_key, entropy)
 
@@ -149,6 +152,7 @@ def _sealed(
     row: SharedKeysRow, keys: SharedKeySet, terms: Sequence[TokenTerm], data_key: Secret, entropy: Entropy
 ) -> SharedKeysRow:
     named = replace(claim(row.cluster, keys, row.generation + 1), wraps=row.wraps, version=row.version, names=())
+    # A new one for each generation: the data key is used again, and AES-GCM must not see one nonce twice.
     nonce = entropy(_NONCE_BYTES)
     files = {name: one.reveal() for name, one in keys.files.items()}
     tokens = [_TermMessage(one.token.reveal(), one.created, one.until) for one in terms]
@@ -176,6 +180,7 @@ def open_keys(row: SharedKeysRow, data_key: Secret) -> SharedKeySet:
         if isinstance(error, WrongTokenError | DamagedKeysError):
             raise
         raise DamagedKeysError(f"the sealed keys are damaged: {error}") from None
+    # The fingerprint is readable without a token, and servers judge by it. It must be that of the keys inside.
     if keys.fingerprint != row.fingerprint:
         raise DamagedKeysError("the sealed keys are damaged: the fingerprint is of others")
     return keys
@@ -186,6 +191,7 @@ def open_terms(row: SharedKeysRow, data_key: Secret) -> tuple[TokenTerm, ...]:
     tokens = _content(row, data_key).tokens
     if row.version == _WITHOUT_TOKENS:
         return ()
+    # The times of the wraps are readable, too: a former token must not become a present one.
     if [(one.created, one.until) for one in tokens] != _times(row):
         raise DamagedKeysError("the sealed keys are damaged: the tokens are of other wraps")
     return tuple(
@@ -262,9 +268,11 @@ def encode(row: SharedKeysRow) -> bytes:
 def decode(value: bytes) -> SharedKeysRow:
     """Return the row of a value, with every number within its bounds. Raises DamagedKeysError."""
     problem = f"{KEY} in the store holds no keys of a cluster; restore it from a backup"
+    # Before it is decoded.
     if len(value) > MAX_ROW:
         raise DamagedKeysError(problem)
     try:
+        # Before the whole row is decoded: a later version may have other fields, and its error must say so.
         version = msgspec.json.decode(value, type=_Versioned).version
         if version not in (VERSION, _WITHOUT_TOKENS):
             raise DamagedKeysError(
@@ -288,6 +296,7 @@ def decode(value: bytes) -> SharedKeysRow:
         version,
         tuple(message.names),
     )
+    # Before any scrypt: its costs stand in the row, which may be another program's.
     if not _is_within_bounds(row):
         raise DamagedKeysError(problem)
     return row

@@ -160,7 +160,8 @@ def decrypt(key: str, value: bytes, passphrase: Secret) -> Secret:
     try:
         data = base64.b64decode(text, validate=True)
         return Secret(AESGCM(_encryption_key(passphrase, salt)).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], None))
-    except (binascii.Error, InvalidTag, ValueError):  # ValueError: a nonce or a ciphertext that is too short
+    except (binascii.Error, InvalidTag, ValueError):
+        # ValueError: a nonce or a ciphertext that is too short.
         raise damaged from None
 
 

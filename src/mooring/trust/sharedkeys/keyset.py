@@ -103,7 +103,8 @@ def are_related(one: Iterable[str], other: Iterable[str]) -> bool:
 def _certificates(name: str, data: bytes) -> tuple[Certificate, ...]:
     try:
         found = certificates(data) if data else ()
-        _pins(found)  # raises for a key that cannot be read, while the name of the file is known
+        # Raises for a key that cannot be read, while the name of the file is known.
+        _pins(found)
         return found
     except MooringError as error:
         raise ConfigError(f"{name}: {error}") from None

@@ -82,6 +82,7 @@ def next_action(disk: KeysOnDisk, row: SharedKeysRow | None) -> Action:
     """Return the step of a server that shares its keys. Raises ConfigError for the CA of another cluster."""
     if row is None:
         return Action.SEAL
+    # First: no other rule applies to the CA of another cluster.
     check_cluster(disk, row)
     if not row.is_sealed:
         if not disk.authorities:
@@ -104,8 +105,11 @@ def next_action(disk: KeysOnDisk, row: SharedKeysRow | None) -> Action:
         )
     if disk.lost:
         return Action.TAKE
+    # The row is newer than what the files agreed with.
     if not is_same_cluster or not disk.fingerprint or agreed < row.generation:
         return Action.TAKE
+    # The files were changed since they agreed. A rollover keeps the CA that issues among the trusted ones, a person may
+    # not have.
     if agreed == row.generation and row.authorities[0] not in disk.authorities:
         raise ConfigError(
             f"{disk.place} was changed by hand and does not trust {row.authorities[0]}, the CA that issues in this cluster: "
@@ -142,7 +146,8 @@ def missing_keys(
     if row is not None:
         wanted = row.names or MADE_ONCE
     elif stored is not None:
-        wanted = (CA, CA_KEY, TOKEN_KEY)  # another program keeps no lineage
+        # Another program keeps no lineage.
+        wanted = (CA, CA_KEY, TOKEN_KEY)
     else:
         return ()
     return tuple(name for name in disk.missing if name in wanted and name not in unused)

@@ -68,7 +68,9 @@ def rotated(terms: Sequence[TokenTerm], new: Secret, grace: timedelta, now: date
         )
     seconds = int(now.timestamp())
     end = seconds + int(grace.total_seconds())
+    # A rotation ends no former token later than before. Without a grace all of them end now.
     former = [replace(one, until=min(one.until or end, end)) for one in terms if end > seconds]
+    # The present one first: that is its place in the row.
     after = (TokenTerm(new, seconds), *unexpired(former, now))
     if len(after) > MAX_WRAPS:
         raise TooManyTokensError(
@@ -88,12 +90,11 @@ def unexpired(terms: Iterable[TokenTerm], now: datetime) -> tuple[TokenTerm, ...
 # Rules kept here (docs/protocol/k3s.md#join-of-a-server):
 # * The token is the server token. An agent token and a bootstrap token are refused by their form, before anything is asked; an
 #   agent token without its user is recognised by the server, which accepts it for agents alone.
-# * The token needs the hash of the CA. Its password goes to the server, and anyone who has it and the store has the keys of the
-#   CA: trust on first use would be too little. k3s warns and goes on.
+# * The token needs the hash of the CA. k3s warns and goes on.
 # * Trust comes first (`exchanges`). The password is sent over TLS that verifies under the CAs that the hash vouches for.
 # * Settings that all servers must share are compared before the keys are opened, and each difference is named. In a cluster with
 #   an agent token user `node` has another password: there the configuration comes with the sealed keys.
-# * The keys come sealed, and the token opens them here. A server that answers with keys in clear is refused.
+# * The keys come sealed, and the token opens them here.
 # * A request is sent once more when nothing answers, for as long as the polling allows. A refusal is final at once.
 
 ONCE = Polling(attempts=1)
@@ -164,8 +165,10 @@ def parse_server_token(text: str | bytes, least: int = servertoken.MIN_SECRET) -
         )
     if token.username not in ("", SERVER):
         raise ConfigError("the server token must end with ::server:<secret>")
-    assert token.password is not None  # every token without a bootstrap token has one
+    # Every token without a bootstrap token has one.
+    assert token.password is not None
     servertoken.parse_token(token.password.reveal(), least)
+    # Trust on first use would be too little: an attacker on the way would get the password, and with the store the keys.
     if not token.ca_hash:
         raise ConfigError(
             "this server token has no hash of the CA, without which anybody on the way could take it: give the whole token "
@@ -185,7 +188,8 @@ class ServerAccess:
     def connect(self) -> DiscoveryExchange[TrustedServer]:
         """Return the server once its CA is the one that the token names. Raises DiscoveryError."""
         ca = yield from establish_trust((self.url,), self.token.ca_hash, self.polling)
-        assert self.token.password is not None  # see parse_server_token
+        # See parse_server_token.
+        assert self.token.password is not None
         return TrustedServer(ca, self.token.password, self.polling)
 
     def fetch_sealed_row(self) -> DiscoveryExchange[SharedKeysRow]:
@@ -246,6 +250,7 @@ class TrustedServer:
         step = f"fetching the sealed keys of the cluster from {self.ca.url}"
         request = HttpRequest(self.ca.trust, url=SERVER_BOOTSTRAP, max_bytes=MAX_BOOTSTRAP)
         found = _document(step, (yield from self._ask(step, request, SERVER)))
+        # Before anything of it is read: keys in clear are not used.
         if found.get("version") != _VERSION:
             raise UnusableAnswerError(
                 step,
@@ -259,6 +264,7 @@ class TrustedServer:
             store = msgspec.convert(place, _DatastoreMessage)
         except msgspec.ValidationError:
             raise UnusableAnswerError(step, "the place of the store is missing, or cannot be read") from None
+        # By the decoder of the store, with its bounds.
         row = decode(msgspec.json.encode(found.get("sealedKeys")))
         return ServerBootstrap(
             row,
@@ -325,6 +331,7 @@ class TrustedServer:
             kind = StoreNotSharedError if detail.startswith(f": {ETCD_DISABLED}") else ServerRefusalError
             return kind(step, f"the server answered {reply.status}{detail}")
         if user == SERVER:
+            # Only after the refusal, and to the same server, which has the password already.
             as_agent = yield from send(self._request(HttpRequest(self.ca.trust, url=CONFIG), NODE))
             if isinstance(as_agent, HttpResponse) and as_agent.status == 200:
                 return NotTheServerTokenError(
