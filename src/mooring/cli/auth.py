@@ -100,7 +100,8 @@ def explain(
         raise click.UsageError("give an audit id, or one of --token-file, --certificate-file and --username")
     if len(audit_id) > MAX_AUDIT_ID or redacted(audit_id) != audit_id:
         raise click.UsageError("what was given is no audit id; a token is read from a file: --token-file")
-    selected = chosen.selected  # a bad kubeconfig is reported before a password is asked for
+    # A bad kubeconfig is reported before a password is asked for.
+    selected = chosen.selected
     offered = {} if audit_id else _read_credential(token_file, certificate_file, username)
 
     async def request_with_retries(client: ClusterClient) -> Obj:
@@ -255,7 +256,8 @@ def _hints(response: Obj) -> Iterator[tuple[str, list[str]]]:
         return
     steps = [step for step in response["authenticators"] if isinstance(step.get("reason"), str)]
     judged = {step["reason"] for step in steps if step["reason"] and step.get("name") in _OF_CERTIFICATES}
-    known = judged - {UNKNOWN_CA}  # an authenticator knew the CA: to add it for the other one would be wrong advice
+    # An authenticator knew the CA: to add it for the other one would be wrong advice.
+    known = judged - {UNKNOWN_CA}
     refused = (step["reason"] for step in steps if step.get("verdict") == "refused")
     for code in dict.fromkeys(one for one in (response.get("why"), *refused) if isinstance(one, str)):
         row = reasons().get(code)

@@ -134,6 +134,7 @@ def run(chosen: ChosenCluster, form: str, work: Work, wait: timedelta) -> None:
     """Run `work`, wait for the phase of the rollover that it returns, and print that. Exit with 1 when it is not reached."""
 
     def look() -> Obj:
+        # Read again: a rollover changes the CAs in admin.conf.
         current = cluster.selected(chosen.kubeconfig, chosen.context_name)
         return cluster.run(current, chosen.clock, lambda client: client.get(PLURAL, SINGLETON))
 
@@ -197,6 +198,7 @@ async def _remove_ended(client: ClusterClient, found: Obj) -> None:
         raise ConfigError(
             f"a rollover is under way, it has reached {phase or 'nothing yet'}; see mooring ca rollover status"
         )
+    # By its uid: a rollover that another administrator began meanwhile stays.
     await client.delete(PLURAL, SINGLETON, uid=found["metadata"]["uid"])
 
 

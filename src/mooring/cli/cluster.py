@@ -132,8 +132,10 @@ class ChosenCluster:
 
     def _announce(self) -> None:
         """Say which cluster it is, and ask when that was not chosen for this command."""
+        # Before the question: a command that runs several times asks once.
         self._is_announced = True
         echo(f"On {self.selected.cluster.server} as {self.selected.user.name}:", err=True)
+        # Who names the cluster has chosen it for this command.
         is_chosen = bool(self.yes or self.kubeconfig or self.context_name)
         if self.effect is Effect.ENDS and not is_chosen and sys.stdin.isatty() and not _is_of_data_dir(self.selected):
             click.confirm("Is this the right cluster?", err=True, abort=True)

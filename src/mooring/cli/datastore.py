@@ -138,10 +138,12 @@ def import_(source: str, data_dir: str, token: str, token_file: str, **values: A
         wanted[root / "server" / "token"] = Secret(passphrase.reveal() + b"\n")
     with exclusive(root):
         for path, content in wanted.items():
+            # All are compared before the first is written: nothing is overwritten.
             if path.exists() and read_limited(path) != content.reveal():
                 raise ConfigError(
                     f"{path} is there with another content; nothing is overwritten: name a new --data-dir"
                 )
+        # Keys first: a certificate without its key stops a start.
         for path, content in sorted(wanted.items(), key=lambda item: item[0].suffix != ".key"):
             if not path.exists():
                 make_directory(path.parent)
@@ -173,6 +175,7 @@ def export(target: str, data_dir: str, token: str, token_file: str, **values: An
     _, passphrase = _token(target, token, token_file)
     clock = SystemClock()
     with exclusive(root):
+        # Under the lock: a server that runs may replace its CA.
         keys = SharedKeyFiles(root).key_set()
         kept = {name: BootstrapFile(Secret(read_limited(path))) for name, path in _kept(root).items()}
     files = _completed(bootstrap_files(keys, kept), clock.now())

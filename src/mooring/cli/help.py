@@ -24,7 +24,8 @@ def show_help(context: click.Context, command: Sequence[str]) -> None:
     for word in command:
         if not isinstance(found, click.Group):
             raise click.UsageError(f'there is no command "{" ".join(command)}"')
-        _, below, _ = found.resolve_command(place, [word])  # the error names the nearest command
+        # The error names the nearest command.
+        _, below, _ = found.resolve_command(place, [word])
         assert below is not None
         found, place = below, click.Context(below, parent=place, info_name=word)
     echo(*found.get_help(place).splitlines())
@@ -55,7 +56,8 @@ def completion(ctx: click.Context, shell: str) -> None:
     For example: `source <(mooring completion bash)`.
     """
     kind = get_completion_class(shell)
-    assert kind is not None  # click knows every shell of SHELLS
+    # click knows every shell of SHELLS.
+    assert kind is not None
     root = ctx.find_root().command
     # click runs `bash` to learn its version; the static source of the script does not need that
     script = kind(root, {}, "mooring", "_MOORING_COMPLETE")

@@ -104,9 +104,11 @@ def user(
     request_pem = build_request(key, name, split_commas(groups))
     wanted = build_signing_request(name, request_pem, expiration)
     if out:
-        check_writable(Path(out))  # before the certificate is issued, whose key would be lost
+        # Before the certificate is issued, whose key would be lost.
+        check_writable(Path(out))
     certificate_pem = chosen.run(lambda client: request_certificate(client, wanted, clock, chosen.timeout))
     leaf = bundles.certificates(certificate_pem)[0]
+    # Before the file is written: another signer may have answered the request.
     check_matches_request(leaf, parse_request(request_pem), clock.now())
     found = KubeconfigUser(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
     text = format_kubeconfig(_kubeconfig(chosen.selected, found, cluster_name))
@@ -139,6 +141,7 @@ async def request_certificate(client: ClusterClient, wanted: Obj, clock: Clock, 
     created = await cluster.retry(lambda: client.create(PLURAL, wanted), clock, limit)
     name = created["metadata"]["name"]
     uid = created["metadata"].get("uid", "")
+    # By its uid: only the request that was just created is approved.
     decision = CsrDecision(condition="Approved", message="Approved by mooring kubeconfig user.", uid=uid)
     await cluster.retry(lambda: decide(client, name, decision, clock), clock, limit)
     deadline = clock.monotonic() + limit.total_seconds()

@@ -67,7 +67,8 @@ def hide_secrets(program: str, arguments: Sequence[str]) -> None:
     """Replace the title of this process when its command line shows a secret."""
     shown = without_secrets(arguments)
     if shown != list(arguments):
-        from setproctitle import setproctitle  # needed by few command lines
+        # Needed by few command lines.
+        from setproctitle import setproctitle
 
         setproctitle(" ".join((program, *shown)))
 
@@ -114,10 +115,13 @@ def program() -> click.Group:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and end the process."""
+    # First: a file that a command opens must not get the descriptor of a stream.
     _open_closed_streams()
+    # Before the command runs: other users of the machine can read the title for as long as it does.
     hide_secrets("mooring", sys.argv[1:] if arguments is None else arguments)
     code = run(arguments)
     try:
+        # Here and not at the exit of Python, where a closed pipe would print a traceback.
         sys.stdout.flush()
     except BrokenPipeError:
         code = _no_reader()
@@ -212,7 +216,8 @@ def _in_one_line(message: str) -> str:
 
 def _empty_values(arguments: Sequence[str]) -> str:
     """Return the end of an error that says which values of the command line are empty; "" without one."""
-    has_meaning = ("--token",) if arguments[:1] and arguments[0] in ("init", "up") else ()  # no token is made
+    # No token is made.
+    has_meaning = ("--token",) if arguments[:1] and arguments[0] in ("init", "up") else ()
     names: list[str] = []
     for before, word in pairwise(["", *arguments]):
         if before in has_meaning and not word:
@@ -225,7 +230,8 @@ def _empty_values(arguments: Sequence[str]) -> str:
 
 
 def _print_error(message: str, code: int) -> int:
-    with suppress(OSError):  # stderr is closed too; the exit code remains
+    # Stderr is closed too; the exit code remains.
+    with suppress(OSError):
         click.echo(f"Error: {clean(message, MAX_ERROR)}", err=True)
     return code
 

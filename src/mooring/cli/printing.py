@@ -52,7 +52,8 @@ _SECRETS = (
     (re.compile(r"(K10(?:[0-9a-f]{64})?::)[^\s:]{0,253}:\S+"), r"\1(redacted)"),
     (
         re.compile(
-            r"(?<![A-Za-z0-9_-])((?>[A-Za-z0-9_-]*?(?=eyJ)))"  # the text before a JWT, tried once: the work stays linear
+            # The text before a JWT, tried once: the work stays linear.
+            r"(?<![A-Za-z0-9_-])((?>[A-Za-z0-9_-]*?(?=eyJ)))"
             r"eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+\.[A-Za-z0-9_-]++"
         ),
         r"\1(redacted)",
@@ -85,7 +86,8 @@ def progress_bar(total: int) -> Iterator[Callable[[str, int], None]]:
     if not sys.stderr.isatty():
         yield lambda phase, done: None
         return
-    from rich.console import Console  # only a terminal needs it
+    # Only a terminal needs it.
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -128,7 +130,8 @@ def ask(question: str) -> None:
 def check_reader() -> None:
     """Raise BrokenPipeError when the reader of standard output has gone, which a command that waits learns by no write."""
     poller = select.poll()
-    poller.register(sys.stdout.fileno(), 0)  # POLLERR and POLLHUP are reported unasked
+    # POLLERR and POLLHUP are reported unasked.
+    poller.register(sys.stdout.fileno(), 0)
     if poller.poll(0):
         raise BrokenPipeError
 
@@ -169,7 +172,8 @@ def as_json(document: Any) -> str:
 
 def as_yaml(document: Any) -> str:
     """Return YAML in block style with sorted keys."""
-    from mooring.apimachinery.codec.yaml import encode_yaml  # only this format needs PyYAML
+    # Only this format needs PyYAML.
+    from mooring.apimachinery.codec.yaml import encode_yaml
 
     text = encode_yaml(document).decode()
     return (text if _is_printable(text) else encode_yaml(document, ascii_only=True).decode()).rstrip("\n")

@@ -196,6 +196,7 @@ class EncryptionFile:
             echo(f"Going on with the key {name} of an interrupted rotation.", err=True)
             return str(name)
         name = keychange.key_name(clock.now())
+        # Before the configuration has the key.
         write_atomic(self.journal, json.dumps({"key": name}).encode())
         return name
 
@@ -220,6 +221,7 @@ def rotate(file: str, yes: bool, wait: timedelta, chosen: ChosenCluster) -> None
     place = EncryptionFile(Path(file))
 
     async def work(client: ClusterClient) -> None:
+        # Before the first change of the file: the server must be reachable, and be one that can tell who uses the file.
         await chosen.retry(lambda: client.get_path("/version"))
         await check_server(client)
         await _rotate(_Rotation(place, client, chosen.clock, wait), lambda: yes or _confirmed(place))
@@ -243,17 +245,24 @@ class _Rotation:
 
 async def _rotate(rotation: _Rotation, may_remove: Callable[[], bool]) -> None:
     place = rotation.place
-    keychange.added(place.document(), "check", secrets.token_bytes)  # before anything is written
+    # Before anything is written.
+    keychange.added(place.document(), "check", secrets.token_bytes)
     name = place.new_key(rotation.clock)
+    # For reading alone at first. A server that writes with a key that another one does not have makes values that it
+    # cannot read.
     place.write(keychange.added(place.document(), name, secrets.token_bytes))
     await _until_used(rotation, f"The key {name} is added: servers can read with it.")
+    # Once every server can read with it.
     place.write(keychange.promoted(place.document(), name))
     await _until_used(rotation, f"The key {name} is the first: servers write with it.")
+    # Once every server writes with it, so that no value of an old key is added behind this pass.
     await _encrypt_again(rotation)
     if not may_remove():
         raise ConfigError("the old keys are still in the file; start the command again to remove them")
+    # Only after all values are of the new key: a value of a removed key is lost.
     place.write(keychange.reduced(place.document(), name))
     await _until_used(rotation, "The old keys are removed.")
+    # Last: a command that was interrupted before goes on with the same key.
     place.journal.unlink(missing_ok=True)
 
 
@@ -285,6 +294,7 @@ async def _encrypt_again(rotation: _Rotation) -> None:
     failures: list[str] = []
     for _ in range(ROUNDS):
         found = await fetch(rotation.client, rotation.clock.now())
+        # Such values may be of a key that would be removed.
         if found.unreadable:
             raise ConfigError(
                 f"{found.unreadable} values cannot be decrypted: see mooring secrets-encryption status. The old keys are kept"
@@ -325,7 +335,8 @@ async def _write_all(client: ClusterClient, resource: Resource, items: Sequence[
         try:
             await client.update(resource, item)
         except (NotFoundError, ConflictError):
-            return ""  # deleted, or written by somebody else, with the new key
+            # Deleted, or written by somebody else, with the new key.
+            return ""
         except ApiError as error:
             return f"{resource.plural} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}: {error}"
         return ""

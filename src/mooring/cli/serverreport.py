@@ -63,7 +63,8 @@ async def _of_address(selected: Selected, clock: Clock) -> ServerReport:
         raise
     except ForbiddenError:
         return ServerReport(address, problem=NOT_READABLE)
-    except (NotFoundError, NotKubernetesError):  # other servers answer such a path with a text
+    except (NotFoundError, NotKubernetesError):
+        # Other servers answer such a path with a text.
         return ServerReport(address, problem=NOT_SERVED)
     except TimeoutError:
         return ServerReport(address, problem=f"no answer within {LIMIT:.0f}s")

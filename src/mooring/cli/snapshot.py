@@ -147,7 +147,8 @@ def list_files(directory: str, output: str, **values: Any) -> None:
     Only the heads of the files are read: see `mooring snapshot verify`.
     """
     path = Path(directory) if directory else snapshot_directory(values)
-    is_unused = not directory and not path.exists() and path.parent.is_dir()  # a server makes it for the first snapshot
+    # A server makes it for the first snapshot.
+    is_unused = not directory and not path.exists() and path.parent.is_dir()
     if not directory and not path.exists() and not is_unused:
         raise ConfigError(f"{path} cannot be read: No such file or directory; check the path: {READS_SERVER}")
     found = [] if is_unused else list_snapshots(path)

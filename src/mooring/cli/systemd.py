@@ -68,7 +68,8 @@ def hidden_program(path: Path, user: str) -> str:
     try:
         closed = next((one for one in reversed(path.parents) if user != "root" and not _may_enter(one, user)), None)
     except OSError:
-        return ""  # it is not on this machine: the unit is for another one
+        # It is not on this machine: the unit is for another one.
+        return ""
     return f"{path} is below {closed}, into which the user {user} may not look" if closed is not None else ""
 
 
@@ -76,7 +77,8 @@ def _may_enter(directory: Path, user: str) -> bool:
     found = directory.stat()
     try:
         account = pwd.getpwnam(user)
-    except KeyError:  # systemd makes the user
+    except KeyError:
+        # systemd makes the user.
         return bool(found.st_mode & stat.S_IXOTH)
     if found.st_uid == account.pw_uid:
         return bool(found.st_mode & stat.S_IXUSR)

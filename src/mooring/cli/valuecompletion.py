@@ -108,7 +108,8 @@ def _names(
                 chosen, SystemClock(), lambda client: client.list(kind, namespace, field_selector=field_selector)
             )
             return sorted(one["metadata"]["name"] for one in listed.items if wanted is None or wanted(one))
-        except Exception:  # a completion has nobody to tell
+        except Exception:
+            # A completion has nobody to tell.
             return []
 
 

@@ -89,12 +89,14 @@ class Output:
                 raise ConfigError(
                     f"{path} exists already; choose another --name or --out-dir, or replace it with --force"
                 )
-        make_directory(self.directory)  # before a key is made and a certificate signed, which would be lost
+        # Before a key is made and a certificate signed, which would be lost.
+        make_directory(self.directory)
         for path in (self.key, self.certificate):
             check_writable(path)
 
     def write(self, key: PrivateKey, chain: Sequence[Certificate]) -> None:
         """Write both files, of a key in a token only the certificate, and print a line on stderr. Raises ConfigError."""
+        # The key before the certificate, which is of no use without it.
         if not isinstance(key, DeviceKey):
             write_atomic(self.key, private_key_pem(key))
         write_atomic(self.certificate, certificates_pem(chain))

@@ -234,7 +234,8 @@ def _of_kubeconfig(data: bytes, directory: str) -> Sequence[Certificate]:
 def _of_file(path: Path, read: Callable[[bytes], Sequence[Certificate]], now: datetime) -> Iterator[KnownCertificate]:
     try:
         data = read_limited(path)
-        if path.suffix == ".conf" and not data.strip():  # as a full disk leaves a file: it names no certificate
+        # As a full disk leaves a file: it names no certificate.
+        if path.suffix == ".conf" and not data.strip():
             raise ConfigError(f"{path} is empty")
         found = read(data)
     except (PkiError, KubeconfigError) as error:

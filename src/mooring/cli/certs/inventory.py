@@ -346,7 +346,8 @@ def kind_of(entry: Obj) -> str:
     if signer in (KUBELET_SERVING, K3S_KUBELET_SERVING):
         return SERVING
     if "/" in entry.get("request", ""):
-        return POD  # its request has a namespace
+        # Its request has a namespace.
+        return POD
     return CLIENT if not signer or signer in _OF_IDENTITIES else USER
 
 

@@ -178,11 +178,14 @@ def revoke(
     )
 
     async def work(client: ClusterClient) -> Written:
+        # Also with --force: the entry would change nothing, or take the access of all.
         await _refuse_ca(client, subject)
         if not force:
             await refuse_unenforced(client)
             await refuse_own(chosen.selected, subject, chosen.clock)
+        # The file itself shows that the certificate exists.
         problem = "" if leaf is not None else await unknown(client, subject)
+        # Only now: it asks every server.
         if problem and await _is_of_server(chosen.selected, subject, chosen.clock):
             problem = ""
         if problem and not force:
@@ -256,7 +259,8 @@ async def refuse_own(chosen: Selected, subject: dict[str, str], clock: Clock) ->
 async def unknown(client: ClusterClient, subject: dict[str, str]) -> str:
     """Return the sentence that no object knows what the entry would revoke; "" when one does."""
     ((field, value),) = subject.items()
-    requests = (REQUESTS,) if field == "nodeName" else ()  # one that waits is all that is known of a first join
+    # One that waits is all that is known of a first join.
+    requests = (REQUESTS,) if field == "nodeName" else ()
     unreadable: list[str] = []
     known: set[str] = set()
     # the longest list comes last, and is read only when the others do not know the name

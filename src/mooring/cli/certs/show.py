@@ -297,7 +297,8 @@ def of_file(path: str, leaf: Certificate, known: Inventory, judged: Judged | Non
     is_node = common_name.startswith(NODE_PREFIX)
     node = common_name.removeprefix(NODE_PREFIX) if is_node else machine_of(leaf.subject)
     wanted = {serial_entry(number), key_entry(public_key)}
-    prefix = f"{serial_entry(number)}-"  # of one issuer, which the file does not name by its key
+    # Of one issuer, which the file does not name by its key.
+    prefix = f"{serial_entry(number)}-"
     entries = [
         one
         for one in known.entries

@@ -142,6 +142,7 @@ def confirm(found: Sequence[Obj], verb: str, now: datetime) -> None:
             )
         )
     echo(*table(("NAME", "REQUESTER", "SUBJECT", "KEY"), rows).split("\n"), err=True)
+    # The list was printed: a script's log says what was not decided.
     if not sys.stdin.isatty():
         raise ConfigError(f"nothing was decided: give --yes to {verb} these {len(found)} requests without a terminal")
     if not click.confirm(f"{verb.capitalize()} these {len(found)} requests?", err=True):
@@ -216,6 +217,7 @@ def checked_reason(text: str) -> str:
 
 def decide_all(selection: RequestSelection, decision: CsrDecision, form: str, chosen: ChosenCluster) -> None:
     decided: list[Obj] = []
+    # Before the first request.
     selection.check()
 
     async def selected(client: ClusterClient) -> Sequence[tuple[str, str]]:
@@ -231,6 +233,7 @@ def decide_all(selection: RequestSelection, decision: CsrDecision, form: str, ch
 
     async def work(client: ClusterClient) -> None:
         for one, uid in await selected(client):
+            # By the uid, so that a request that was made again under the name while a person thinks is not decided.
             about = replace(decision, uid=uid)
             found = await chosen.retry(partial(decide, client, one, about, chosen.clock))
             decided.append(found)
@@ -268,12 +271,14 @@ def decided_request(request: Obj, decision: CsrDecision, now: str) -> Obj | None
     conditions = (request.get("status") or {}).get("conditions") or []
     types = {condition.get("type") for condition in conditions}
     opposite = _OPPOSITE[decision.condition]
+    # First: a decision that is final is not changed, not even with --force.
     if opposite in types:
         raise ConfigError(f'the certificate signing request "{name}" is already {opposite.lower()}; that is final')
     if decision.uid and request["metadata"].get("uid") != decision.uid:
         raise ConfigError(
             f'the certificate signing request "{name}" was deleted and made again since it was shown; it was not decided'
         )
+    # Before "it is approved already" counts as success: it may be for another key.
     _check_key(request, decision)
     if decision.condition in types and not decision.force:
         return None
@@ -331,6 +336,7 @@ async def refuse_waiting(
     `report` gets the name of each, and what was done. One that is decided or changed at the same moment is looked at again.
     """
     for _ in range(MAX_PASSES):
+        # Read again after each pass: a machine may have made another request meanwhile.
         waiting = [csr for csr in await find() if may_be_issued(csr)]
         if not waiting:
             return
@@ -340,6 +346,7 @@ async def refuse_waiting(
             try:
                 await chosen.retry(partial(client.update, PLURAL, refused, subresource=subresource))
             except (ConflictError, NotFoundError, InvalidError):
+                # Decided or changed at the same moment: the next pass sees what it is now.
                 continue
             report(f"{PLURAL}/{csr['metadata']['name']}", "denied" if kind == DENIED else "failed")
     raise ConfigError("requests change as fast as they are denied; run this again")

@@ -165,7 +165,8 @@ def _token(given: Given, settings: K3sJoinSettings, config: AgentFile) -> GivenT
         with given.explained():
             raise ConfigError("--token and --token-file cannot both be given")
     for name in ("K3S_TOKEN", "MOORING_TOKEN"):
-        os.environ.pop(name, None)  # children of this process do not get it
+        # Children of this process do not get it.
+        os.environ.pop(name, None)
     place = "--token"
     if file.startswith(DESCRIPTORS):
         place, value, file = "the token", _read_descriptor(file), ""

@@ -53,7 +53,8 @@ def progress_printer() -> Iterator[Report]:
     if not sys.stdout.isatty():
         yield lambda progress: echo(line(progress))
         return
-    from rich.console import Console  # only a terminal needs it
+    # Only a terminal needs it.
+    from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     with console.status("joining") as status:
@@ -92,7 +93,8 @@ def read(config: str, settings: Sequence[Setting], default: Path = Path()) -> Ag
         raise ConfigError("--config: a URL is not fetched; save the file on this machine, and name it")
     path = Path(config) if config else default
     paths = _drop_ins(path)
-    if _is_there(path) or (config and not paths):  # reading a named file that is missing reports it
+    # Reading a named file that is missing reports it.
+    if _is_there(path) or (config and not paths):
         paths = [path, *paths]
     for path in paths:
         # a drop-in is not named: its owner could have made its directory beside a file in /tmp

@@ -142,6 +142,7 @@ def _join_with_document(plan: JoinPlan | None, options: JoinOptions, wanted: Age
     try:
         joined = asyncio.run(_run(plan, options, collect))
     except JoinError as error:
+        # The document is printed also for an error: a program reads one in any case.
         document |= {"joined": False, "error": {"step": error.step, "message": redacted(error.reason)}}
         printed.print_document(document, form)
         raise

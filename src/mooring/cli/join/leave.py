@@ -58,14 +58,18 @@ def leave(root: str, data_dir: str, way: str | None, files_only: bool, yes: bool
         _ask(found, [] if unit is None else [str(unit.path)], files_only)
     try:
         if unit is not None:
+            # Before the membership ends: an agent that runs could write its files again.
             unit.stop()
         is_ended = not files_only and asyncio.run(leaving.end(found, SystemClock()))
     except BaseException:
         if unit is not None:
+            # Nothing was removed yet, so that the machine goes on as a member.
             _start_again(unit)
         raise
     if unit is not None:
+        # Only after the membership has ended.
         unit.uninstall()
+    # Last: the certificate in the files proves a request that is made again.
     leaving.remove(found)
     config = Path(root) / flags.DEFAULT_CONFIG.lstrip("/")
     if output != "text":

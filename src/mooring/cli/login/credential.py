@@ -57,8 +57,10 @@ def current_credential(
     kept = login.credential
     try:
         with logins.locked(login_id):
-            kept = None  # until it is read again: a login that was forgotten meanwhile gives no old credential
-            login = _read_login(logins, login_id)  # another process may have renewed it, or forgotten it
+            # Until it is read again: a login that was forgotten meanwhile gives no old credential.
+            kept = None
+            # Another process may have renewed it, or forgotten it.
+            login = _read_login(logins, login_id)
             check_cluster(info, login)
             kept = login.credential
             if kept is not None and kept.fresh(clock.now()):
@@ -71,10 +73,12 @@ def current_credential(
         if not interactive or not isinstance(error, LoginNeededError):
             raise
         found = log_in(error, clock)
-        with logins.locked(login_id):  # a login that was forgotten meanwhile stays so
+        # A login that was forgotten meanwhile stays so.
+        with logins.locked(login_id):
             login = replace(_read_login(logins, login_id), source=found.source, credential=found.credential)
             logins.write(login)
-    assert login.credential is not None  # a renewal sets one
+    # A renewal sets one.
+    assert login.credential is not None
     return login.credential
 
 

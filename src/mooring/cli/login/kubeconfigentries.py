@@ -122,7 +122,8 @@ def plan_entries(
         if not _is_at(config.cluster(cluster), place)
     ]
     for user in users:
-        assert user.exec is not None  # its id was found there
+        # Its id was found there.
+        assert user.exec is not None
         args = [re.sub(rf"^(--login=)?{plugin_login(user.exec)}$", rf"\g<1>{login.id}", one) for one in user.exec.args]
         if args != list(user.exec.args) or not user.exec.provide_cluster_info:
             changed.append(("users", user.name, {"exec": {"args": args, "provideClusterInfo": True}}))
@@ -180,14 +181,16 @@ def _clusters_of(config: Kubeconfig, login: Login, user_names: Collection[str]) 
         elif cluster.name in used and (cluster.name == login.name or cluster.name not in foreign):
             if not _share_ca(cluster, login.place):
                 if cluster.name != login.name:
-                    continue  # the user's own way to the login's cluster, by a gateway for example
+                    # The user's own way to the login's cluster, by a gateway for example.
+                    continue
                 raise ConfigError(
                     f'the cluster "{login.name}" of the kubeconfig is of the login at {cluster.server}, and {login.place.server} '
                     f"has another CA: choose another --name, or run mooring logout --name {login.name} first"
                 )
             names.append(cluster.name)
         elif cluster.name == login.name and cluster.name not in used | foreign and is_same_server:
-            names.append(cluster.name)  # left over: its context was deleted
+            # Left over: its context was deleted.
+            names.append(cluster.name)
     return names
 
 
@@ -202,10 +205,12 @@ def _share_ca(cluster: Cluster, place: Place) -> bool:
 
 
 def _is_at(cluster: Cluster | None, place: Place) -> bool:
-    assert cluster is not None  # it is one of the kubeconfig's
+    # It is one of the kubeconfig's.
+    assert cluster is not None
     try:
         flat = flatten_cluster(cluster, _read)
-    except ConfigError:  # the file with the CA is gone
+    except ConfigError:
+        # The file with the CA is gone.
         return False
     same_ca = flat.ca_pem.strip() == place.ca_pem.strip()
     return flat.server.rstrip("/") == place.server and same_ca and not flat.insecure_skip_tls_verify

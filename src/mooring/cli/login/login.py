@@ -151,6 +151,7 @@ def login(
         raise click.UsageError("--kubeconfig-out changes a file: - is none")
     if password_stdin and source.kind not in (loginrecord.PASSWORD, loginrecord.KUBECONFIG):
         raise click.UsageError("--password-stdin needs --username")
+    # Before anything is asked or locked: a pipe that ends late holds up no other process.
     secret = _read_stdin(source, password_stdin)
     logins = LoginFiles(directory())
     earlier: Login | None = None
@@ -165,7 +166,8 @@ def login(
         if name and not context_name:
             earlier, context_name = _login_named(name, kubeconfig, source, logins)
         if earlier is not None and not context_name:
-            place = earlier.place  # the kubeconfig has lost its entries
+            # The kubeconfig has lost its entries.
+            place = earlier.place
         else:
             chosen = cluster.selected(kubeconfig, context_name)
             place = _place_of_context(chosen)
@@ -176,7 +178,8 @@ def login(
         if is_repeated and earlier is not None:
             kind, name = kind or earlier.kind, name or earlier.name
             without_cluster = earlier.without_cluster if without_cluster is None else without_cluster
-    if password_stdin and source.kind != loginrecord.PASSWORD:  # an earlier login may have been one by password
+    # An earlier login may have been one by password.
+    if password_stdin and source.kind != loginrecord.PASSWORD:
         raise click.UsageError("--password-stdin needs --username")
     name = name or _default_name(place)
     if is_repeated and earlier is not None and earlier.name != name:
@@ -195,40 +198,51 @@ def login(
             place.server, place.ca_pem, present.tls_server_name, present.proxy_url, present.disable_compression
         )
         found = replace(found, place=place)
-    files.check(plan)  # before a credential is obtained, which would be lost
+    # Before a credential is obtained, which would be lost.
+    files.check(plan)
     try:
         try:
             with logins.locked(found.id):
+                # Before the credential is requested.
                 check_writable(logins.path(found.id))
                 stored = logins.readable(found.id) if is_repeated else None
-                if stored is not None:  # another process may have renewed it, and replaced its refresh token
+                # Another process may have renewed it, and replaced its refresh token.
+                if stored is not None:
                     found = replace(stored, place=place, kind=found.kind, without_cluster=found.without_cluster)
+                # Under the lock: two renewals at a time would use one refresh token twice, which some providers take
+                # for a theft.
                 found = renew(found, clock, logins.write, secret=secret)
                 logins.write(found)
         except LoginNeededError as needed:
+            # Without the lock: a person may take minutes, and kubectl waits for it.
             found = log_in(needed, clock)
             with logins.locked(found.id):
                 logins.write(found)
     except (ApiError, PeerError) as error:
-        if isinstance(error, DiscoveryError):  # the server did not respond, or is not Kubernetes
+        # The server did not respond, or is not Kubernetes.
+        if isinstance(error, DiscoveryError):
             raise
         asyncio.run(
             check_anonymously(place.cluster(), clock, "gives credentials for a login; kubectl shows yours itself")
         )
         raise
     try:
+        # After the record is written: an entry must not name a login that is not there.
         written, file = files.apply(plan)
     except ConfigError as error:
         again = f"mooring login --name {shlex.quote(name)}"
-        if source.kind == loginrecord.TOKEN_GIVEN:  # the token is not stored
+        # The token is not stored.
+        if source.kind == loginrecord.TOKEN_GIVEN:
             again = "the same command"
         elif kubeconfig_out or kubeconfig:
             again += f" --kubeconfig-out {shlex.quote(kubeconfig_out or kubeconfig)}"
         raise ConfigError(f"{error}; the login is kept: {again} writes its entries") from None
     for login_id in moved:
+        # Last: until the entries are written, kubectl uses the former one.
         logins.remove(login_id)
     credential = found.credential
-    assert credential is not None  # a renewal sets one
+    # A renewal sets one.
+    assert credential is not None
     echo(f"Logged in at {place.server} as {credential.username} until {rfc3339(credential.expires)}.", err=True)
     echo(
         f"Wrote context {written.context} to {file}." if file else f"Context {written.context} has it already.",
@@ -259,6 +273,7 @@ def _server_url(text: str) -> str:
 
 def _place_of_context(chosen: Selected) -> Place:
     flat = flatten_cluster(chosen.cluster, lambda path: read_limited(Path(path)))
+    # The credential would go to whatever server is at this address.
     if flat.insecure_skip_tls_verify:
         raise ConfigError(
             f"{flat.server}: the kubeconfig skips verification; a login shows its credential to no such server"
@@ -379,7 +394,8 @@ def _oidc_source(flags: Mapping[str, object], issuer: str) -> IdentitySource:
     if not client_id:
         raise click.UsageError("--oidc-issuer-url needs --oidc-client-id")
     scopes = flags["oidc_scope"]
-    assert isinstance(scopes, tuple)  # the flag is a list
+    # The flag is a list.
+    assert isinstance(scopes, tuple)
     wanted = split_commas(scopes)
     with usage():
         url = https_url(issuer, "--oidc-issuer-url")

@@ -33,7 +33,8 @@ def logout(name: str, every: bool, kubeconfig: str) -> None:
         raise click.UsageError("--name and --all exclude each other")
     logins, files = LoginFiles(directory()), KubeconfigFiles(kubeconfig)
     entries: dict[str, str] = {}
-    with suppress(ConfigError):  # records go first; removing the entries below says what is wrong with the kubeconfig
+    # Records go first; removing the entries below says what is wrong with the kubeconfig.
+    with suppress(ConfigError):
         entries = files.logins()
     stored = logins.every()
     labels: dict[str, str] = {}

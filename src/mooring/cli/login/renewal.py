@@ -154,13 +154,16 @@ async def _refresh_at_provider(login: Login, clock: Clock, save: Save) -> Login:
         try:
             tokens = await drive_notifying(refresh_grant(client, provider, refresh_token), send, clock.sleep)
             login = login.with_settings(_learned(provider))
+            # Saved before the cluster is asked: the old refresh token is dead, whatever the cluster answers.
             login = _with_replaced(login, tokens.refresh_token, save)
             return await _with_new_credential(login, KubeconfigUser("", token=tokens.id_token), clock)
         except GrantEndedError as error:
+            # Also with an error: providers may replace the refresh token and give no ID token.
             login, reason = _with_replaced(login, error.refresh_token, save), error.reason
         except LoginRefusedError as error:
             reason = f"the cluster does not accept the ID token that the provider refreshed{error.explained}"
-        except ForbiddenError as error:  # a person may log in as another user
+        except ForbiddenError as error:
+            # A person may log in as another user.
             reason = str(error)
     raise LoginNeededError(login, reason)
 
@@ -198,9 +201,11 @@ async def _log_in_person(
     grant = settings["grant"] or ("device" if provider.device else "code")
     if grant == "device":
         return await drive_notifying(device_grant(client, provider), send, clock.sleep, _print_prompt)
+    # Before the URL is printed: the browser may come back at once.
     async with listening(int(settings["port"])) as loopback:
         redirect_uri = f"http://{settings.get('host') or LOOPBACK}:{loopback.port}{CALLBACK}"
         request = new_authorization_request(redirect_uri, secrets.token_bytes(64))
+        # Checks the `state`, so that only the answer to this request counts.
         loopback.read = partial(read_redirect, request, scopes=wanted_scopes(client, provider))
         loopback.notify = lambda notice: echo(
             f"{notice}; still waiting. End this with Ctrl-C if the login has failed.", err=True

@@ -92,6 +92,7 @@ def revoke(name: str, message: str, force: bool, dry_run: bool, output: str, cho
     try:
         chosen.run(work)
     finally:
+        # Also after an error: what was done so far is done.
         _print(revoked_machine, name, output, dry_run=dry_run)
 
 
@@ -108,12 +109,16 @@ class _Revoking:
 
     async def run(self) -> None:
         """Take every step. Raises ApiError, PeerError, ConfigError."""
+        # What lets the machine in again goes first: else it could join while its keys are revoked.
         await self._delete_tokens()
         await self._delete_machines()
+        # Before the keys: certificates that were issued until now end at once, whatever is read next.
         await self._revoke({"nodeName": self.name})
+        # Before the records are read: a request that waits would bring a certificate that no record has yet.
         tokens = await self._refuse_requests()
         revoked: set[str] = set()
         for _ in range(MAX_PASSES):
+            # Read until nothing new appears: a renewal that was under way may end after the first reading.
             known = await self.chosen.retry(lambda: inventory.fetch(self.client))
             new = (_keys(known, self.name) | self.requested) - revoked
             if not new:
@@ -146,7 +151,9 @@ class _Revoking:
             try:
                 bound = read_restrictions(secret)
             except TokenError:
-                continue  # it lets in no machine
+                # It lets in no machine.
+                continue
+            # A pattern may be for other machines, too: such tokens are only named.
             if bound.node_name == self.name:
                 await self._delete("secrets", secret["metadata"]["name"], f"token {token}", NAMESPACE)
             elif bound.node_name and bound.allows_name(self.name):
@@ -183,6 +190,7 @@ class _Revoking:
         requests = [csr for csr in await find() if may_be_issued(csr)]
         for csr in requests:
             with suppress(PkiError, ValueError):
+                # Kept before the denial: a signer may be faster.
                 self.requested.add(fingerprint(parsed_request(csr)))
         if self.dry_run:
             for csr in requests:

@@ -96,7 +96,8 @@ def read(path: str, settings: Iterable[Setting], *, named: bool = True) -> Confi
 
     Raises ConfigError when it cannot be read at all; mistakes in single keys are in `problems`.
     """
-    from mooring.apimachinery.codec.yaml import YamlError, read_yaml  # PyYAML is not needed without a file
+    # PyYAML is not needed without a file.
+    from mooring.apimachinery.codec.yaml import YamlError, read_yaml
 
     refuse_other_writers(Path(path), "could then log in as any user", named=named)
     data = read_limited(Path(path), MAX_BYTES)

@@ -58,7 +58,8 @@ def free_port(address: str) -> int:
     try:
         sockets = listen(address, 0)
     except ListenError:
-        return DEFAULT_PORT  # the server fails to listen, with an error that names the address
+        # The server fails to listen, with an error that names the address.
+        return DEFAULT_PORT
     port = bound_port(sockets)
     close_all(sockets)
     return port

@@ -105,7 +105,8 @@ def _configuration(found: ConfigFile) -> ServerConfig:
         try:
             server.parse_args(ctx, ["--config", ""])
         except click.UsageError as error:
-            raise ConfigError(error.format_message()) from None  # a variable of the environment
+            # A variable of the environment.
+            raise ConfigError(error.format_message()) from None
         return server_configuration(**{**ctx.params, "config": found})
 
 

@@ -176,7 +176,9 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, new_cl
         if config[StorageSettings].in_memory:
             raise ConfigError("storage: memory: forgets everything when init ends; use mooring up with it")
         token_flags.check_accepted(config)
-        check_names(config, clock)  # before any file is created
+        # Before any file is created.
+        check_names(config, clock)
+    # Outside of the check of usage: it asks another server, and writes its answer.
     config = joined_configuration(config, flags["server_token"], clock)
     with only_server(Path(config.data_dir)):
         prepared = prepare_keys(config, clock, secrets.token_bytes, new_keys=new_cluster_keys)
@@ -199,6 +201,7 @@ def _serving_lines(file: ConfigFile | None, data_dir: str) -> list[str]:
     context = click.get_current_context()
     chosen = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     given = [one for one in declared_settings() if one.flag and context.get_parameter_source(one.field) in chosen]
+    # No secret is printed, nor put into a command line, which other users see.
     values = {one.field: context.params[one.field] for one in given if not one.secret}
     if file is None or "data_dir" not in file.values or "data_dir" in values:
         values["data_dir"] = data_dir
@@ -206,7 +209,8 @@ def _serving_lines(file: ConfigFile | None, data_dir: str) -> list[str]:
     if file is not None:
         arguments += ["--config", str(Path(file.path).absolute())]
     elif default_path():
-        arguments += ["--config", ""]  # this command did not read the file in the default place
+        # This command did not read the file in the default place.
+        arguments += ["--config", ""]
     arguments += arguments_of(declared_settings(), values)
     return [
         f"  {shlex.join(arguments)}",

@@ -100,7 +100,8 @@ def _config_reader(config: ServerConfig) -> Callable[[], ServerConfig]:
             flags = {name: values[name] for name in ctx.params if name not in NOT_SETTINGS}
             if ctx.command.name == "server":
                 flags = _with_token(flags, values["token"])
-            if not flags["secure_port"]:  # any free port: the one that was chosen stays
+            # Any free port: the one that was chosen stays.
+            if not flags["secure_port"]:
                 flags["secure_port"] = config[NetworkSettings].secure_port
             return _checked_configuration(flags)
 
@@ -112,6 +113,7 @@ def _checked_configuration(flags: dict[str, Any]) -> ServerConfig:
     with server_usage():
         config = server_configuration(**flags)
         check_names(config, SystemClock())
+    # Read and dropped: a mistake in it is an error before any file is created.
     read_policy(config[AuditSettings].audit_policy_file)
     return joined_configuration(config, flags["server_token"], SystemClock())
 
@@ -130,6 +132,7 @@ def _create_token_when_ready(
             )
         serving = Serving(assembly.trust.serving.chain, assembly.trust.serving.root_ca.pem)
         print_next_steps(config, serving, token, token_flags)
+        # Programs that start this one read the join line from a pipe.
         sys.stdout.flush()
 
     def log_failure(task: asyncio.Task[None]) -> None:
@@ -139,7 +142,8 @@ def _create_token_when_ready(
 
     def on_ready(running: RunningServer) -> None:
         task = asyncio.get_running_loop().create_task(create_token(running.assembly), name="first token")
-        tasks.add(task)  # the event loop itself keeps no reference
+        # The event loop itself keeps no reference.
+        tasks.add(task)
         task.add_done_callback(log_failure)
 
     return on_ready

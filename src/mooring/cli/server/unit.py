@@ -108,6 +108,7 @@ def unit(context: click.Context, /, config: ConfigFile | None, user: str, progra
         port=_port(found[NetworkSettings].secure_port),
         sandbox=SANDBOX.format(file_system=_file_system(found, user)),
     )
+    # A warning: the unit may be for another machine.
     if problem := hidden_program(Path(arguments[0]), user or "mooring"):
         echo(
             f"warning: this service cannot start: {problem}; install mooring below /usr/local or /opt, or give another --program",
@@ -143,7 +144,8 @@ def _file_system(config: ServerConfig, user: str) -> str:
     scheme, _, store = config[StorageSettings].storage_url.partition(":")
     if scheme == "sqlite":
         directories.append(str(Path(store).parent))
-    data_dir = Path("/", config.data_dir)  # a relative path of the file: a unit runs in /
+    # A relative path of the file: a unit runs in /.
+    data_dir = Path("/", config.data_dir)
     logs, writable = [], [str(data_dir)] if user else []
     for one in (Path("/", each) for each in dict.fromkeys(directories)):
         if one.is_relative_to(data_dir):

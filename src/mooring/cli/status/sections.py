@@ -86,7 +86,8 @@ async def _servers(gathering: Gathering) -> Obj:
     reports = await gathering.reports()
     servers = [server(one.address, one.report, one.problem) for one in reports]
     if not any("name" in one for one in servers) and len(servers) == 1:
-        await gathering.report()  # raises
+        # Raises.
+        await gathering.report()
     return {"servers": servers}
 
 
@@ -98,7 +99,8 @@ def server(address: str, report: Obj | None, problem: str) -> Obj:
         "address": address,
         "name": report["server"],
         "version": report["version"],
-        "commit": report.get("commit", ""),  # an older server does not tell
+        # An older server does not tell.
+        "commit": report.get("commit", ""),
         "workers": report["workers"],
         "publishedAddresses": report["addresses"],
         "lostAddresses": report.get("lostAddresses", []),
@@ -242,7 +244,8 @@ async def _rollover(gathering: Gathering) -> Obj:
         "phase": phase,
         "wanted": "" if phase in ENDED_PHASES else spec_of(rollover).get("phase", ""),
         "message": status.get("message", ""),
-        "machinesBehind": status.get("machinesBehindTotal"),  # None: this phase does not count them
+        # None: this phase does not count them.
+        "machinesBehind": status.get("machinesBehindTotal"),
     }
 
 
@@ -403,7 +406,8 @@ def _encryption_lines(found: Obj, now: datetime) -> Sequence[str]:
 
 
 async def _snapshot(gathering: Gathering) -> Obj:
-    await gathering.report()  # raises where there is none
+    # Raises where there is none.
+    await gathering.report()
     reports = [one.report["snapshots"] for one in await gathering.reports() if one.report is not None]
     made = [one["last"] for one in reports if one["last"] and "time" in one["last"]]
     problems = [one["problem"] for one in reports if one["problem"]]

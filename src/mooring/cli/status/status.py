@@ -53,7 +53,8 @@ def status(watch: bool, output: str, chosen: ChosenCluster) -> None:
 async def _watch(client: ClusterClient, chosen: ChosenCluster, form: str) -> None:
     clock, shown = chosen.clock, None
     is_screen = form == "text" and sys.stdout.isatty()
-    await chosen.retry(lambda: client.read("/version"))  # a wrong address ends the command; a later failure does not
+    # A wrong address ends the command; a later failure does not.
+    await chosen.retry(lambda: client.read("/version"))
     while True:
         started, now = clock.monotonic(), clock.now()
         try:

@@ -359,14 +359,16 @@ async def _join_problem(client: ClusterClient, known_ca: bytes) -> str:
     except NotFoundError:
         return join_problem(None)
     except MooringError:
-        return ""  # the token is created; machines may read what this user may not
+        # The token is created; machines may read what this user may not.
+        return ""
 
 
 def _served_ca(chosen: ChosenCluster) -> bytes:
     """Return the CA bundle as the server serves it to machines that join k3s's way, else as the kubeconfig has it."""
     try:
         return chosen.run_with_retries(lambda client: client.read(CACERTS))
-    except (NotFoundError, ForbiddenError, NotKubernetesError):  # the last for a 404 that is not a Status
+    except (NotFoundError, ForbiddenError, NotKubernetesError):
+        # The last for a 404 that is not a Status.
         echo(
             f"Warning: {chosen.selected.cluster.server} does not serve {CACERTS}, so machines cannot join it k3s's way; a Mooring "
             "server serves it with --k3s-supervisor. The hash is that of the CA in the kubeconfig",
@@ -454,7 +456,8 @@ async def _refuse_existing(client: ClusterClient, record: TokenRecord) -> None:
     try:
         await client.get("secrets", secret_name(record.token.id), NAMESPACE)
     except (NotFoundError, ForbiddenError):
-        return  # a user may be allowed to create but not to read
+        # A user may be allowed to create but not to read.
+        return
     raise ConfigError(f'a token with id "{record.token.id}" already exists; delete it, or choose another')
 
 

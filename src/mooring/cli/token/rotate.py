@@ -116,6 +116,7 @@ def rotate(
     """
     clock = SystemClock()
     with usage():
+        # Everything that needs no server is checked first: a rotation is not taken back.
         check_grace(grace)
         new = _new_token(new_token, new_token_file, agent=agent)
         if status and (new is not None):
@@ -135,6 +136,7 @@ def rotate(
                 ) from None
             return
         _drive(access, clock, lambda one: one.rotate(new, grace, agent=agent))
+        # Until then a worker that has not looked yet refuses the new token.
         asyncio.run(clock.sleep(SETTLE_SECONDS))
         name = AGENT_FILE if agent else "token"
         place = f"server/{name} in the data directory of each server"
@@ -204,6 +206,7 @@ def _with_keys(config: ServerConfig, clock: Clock, work: Callable[[SharedKeys], 
         storage = drivers.open_storage(settings.storage_url, clock, settings=settings)
         await storage.open()
         try:
+            # Both before anything is changed: a copy that is not finished, and a format of later programs, stay.
             await refuse_incomplete(storage)
             await refuse_unsupported(storage)
             return await work(SharedKeys(config, storage, secrets.token_bytes, clock))
