@@ -25,9 +25,9 @@ message Whole {
 
   // The parts.
   repeated Part parts = 2; // +pointer +patchMergeKey=name +patchStrategy=merge +listType=map +listMapKey=a +listMapKey=b
-  map<string, bytes> data = 3; // +mapType=atomic
+  map<string, bytes> data = 3; // +mapType=atomic +goType=v1.Data
   map<string, ExtraValue> extra = 4; // +always
-  optional Time when = 5; // +omitzero +within=7
+  optional Time when = 5; // +omitzero +within=7:Times
   repeated string words = 6; // +listType=set +enum=one|two words|+three
   repeated Part others = 8; // +patchStrategy=replace
 }
@@ -66,9 +66,9 @@ def test_a_block_says_everything_about_a_message(monkeypatch: pytest.MonkeyPatch
                 patch_key="name",
                 list_keys=("a", "b"),
             ),
-            Field("data", 3, MapOf(Scalar.BYTES), map_atomic=True),
+            Field("data", 3, MapOf(Scalar.BYTES), map_atomic=True, go_type="v1.Data"),
             Field("extra", 4, MapOf(Scalar.STRING_LIST), always=True),
-            Field("when", 5, Scalar.TIME, always=False, within=7),
+            Field("when", 5, Scalar.TIME, always=False, within=7, embedded="Times"),
             Field("words", 6, ListOf(Scalar.STRING), list_set=True, enum=("one", "two words", "+three")),
             Field("others", 8, ListOf(part), patch="replace"),
         ),

@@ -72,7 +72,8 @@ class Field:
     `always`: whether Go writes the field even when it is zero (True: a list without omitempty; False: omitzero); None where the
     other attributes decide (`mooring.apimachinery.codec.zerofields`).
     `within`: number of the embedded message that has the field in protobuf, while JSON has it inline (Go's inlined structs,
-    such as the source of a Volume); 0 for every other field.
+    such as the source of a Volume); 0 for every other field. `embedded`: name of that struct.
+    `go_type`: named type of the value, or of its items, where it is no message: errors of encoding/json contain it (`types.go`).
     """
 
     name: str
@@ -87,6 +88,8 @@ class Field:
     list_set: bool = False
     enum: tuple[str, ...] = ()
     within: int = 0
+    embedded: str = ""
+    go_type: str = ""
     map_atomic: bool = False
     always: bool | None = None
 
@@ -110,7 +113,9 @@ class Message:
         """The embedded messages that only protobuf has, by number."""
         return {
             number: Message(
-                self.name, tuple(replace(item, within=0) for item in self.fields if item.within == number), self.doc
+                self.name,
+                tuple(replace(item, within=0, embedded="") for item in self.fields if item.within == number),
+                self.doc,
             )
             for number in sorted({item.within for item in self.fields if item.within})
         }
@@ -224,8 +229,10 @@ def _attributes(markers: str) -> dict[str, Any]:
                 attributes["list_keys"] = (*attributes.get("list_keys", ()), value)
             case "enum":
                 attributes["enum"] = tuple(value.split("|"))
-            case "within" if value.isdecimal():
-                attributes["within"] = int(value)
+            case "within" if (number := value.partition(":")[0]).isdecimal():
+                attributes |= {"within": int(number), "embedded": value.partition(":")[2]}
+            case "goType":
+                attributes["go_type"] = value
             case _:
                 attributes |= _MARKERS[marker]
     return attributes

@@ -34,7 +34,6 @@ from mooring.apimachinery.codec.goerrors import (
     base64_error,
     time_error,
 )
-from mooring.apimachinery.codec.gotypes import EMBEDDED, NAMED_TYPES
 from mooring.apimachinery.codec.json import MAX_DEPTH, MAX_REPORTED, FieldPath, depth_exceeds, path_text
 from mooring.apimachinery.quantity import BAD_FORMAT, canonical
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Scalar, Type
@@ -167,18 +166,16 @@ def _locate(at: FieldPath, schema: Message) -> _Location:
     while at is not None:
         at, name = at
         steps.append(name)
-    owner, named, names, kind = "", "", [], cast("Type", schema)
+    owner, named, kind = "", "", cast("Type", schema)
+    names: list[str] = []
     for step in reversed(steps):
         if isinstance(kind, Message):
             name = str(step)
             owner = kind.name.rpartition(".")[2]
-            named = NAMED_TYPES.get(owner, {}).get(name, "")
-            field = kind.by_name.get(name)
             # kind and apiVersion are in no schema.
-            kind = field.type if field else Scalar.STRING
-            if field is not None and field.within:
-                names.append(EMBEDDED[owner])
-            names.append(name)
+            field = kind.by_name.get(name) or Field(name, 0, Scalar.STRING)
+            named, kind = field.go_type, field.type
+            names += (field.embedded, name) if field.embedded else (name,)
         elif isinstance(kind, ListOf):
             kind = kind.item
         else:
