@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
 from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator
@@ -195,8 +195,8 @@ def test_refused_with_a_reason_and_the_public_id_only(bearer: str, found: Obj, r
 @pytest.mark.parametrize(("uid", "is_ended"), [("u1", True), ("u2", False)])
 def test_a_token_that_was_deleted_before_the_store_was_restored(uid: str, is_ended: bool) -> None:
     found = secret(metadata={"name": "bootstrap-token-abcdef", "namespace": "kube-system", "uid": "u1"})
-    entries = {"token.abcdef": ends.entry("abcdef", {"uid": uid})}
-    waiting = {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}, "data": entries}
+    entries = {"token.abcdef": tombstones.entry("abcdef", {"uid": uid})}
+    waiting = {"metadata": {"name": tombstones.NAME, "namespace": tombstones.NAMESPACE}, "data": entries}
     verdict = BootstrapTokenAuthenticator(LastUses()).authenticate(
         Credentials(bearer=Secret(TOKEN)),
         {"secrets": FixedView([found]), "configmaps": FixedView([waiting])},
@@ -209,13 +209,13 @@ def test_a_token_that_was_deleted_before_the_store_was_restored(uid: str, is_end
 @pytest.mark.parametrize(
     "waiting",
     [
-        pytest.param(FixedView(unreadable={(ends.NAMESPACE, ends.NAME): "damaged"}), id="cannot be read"),
+        pytest.param(FixedView(unreadable={(tombstones.NAMESPACE, tombstones.NAME): "damaged"}), id="cannot be read"),
         pytest.param(
             FixedView(
                 [
                     {
-                        "metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE},
-                        "data": {ends.more_key("token", "s1"): "{}"},
+                        "metadata": {"name": tombstones.NAME, "namespace": tombstones.NAMESPACE},
+                        "data": {tombstones.more_key("token", "s1"): "{}"},
                     }
                 ]
             ),

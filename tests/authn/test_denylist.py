@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import PLURAL, entry_name
 from mooring.api.view import FixedView
 from mooring.authn.revocations import READS, revoked
@@ -133,8 +133,10 @@ def test_a_user_is_not_judged_as_a_node() -> None:
 
 
 def test_the_denylist_depends_on_no_other_object() -> None:
-    unreadable = FixedView(unreadable={(ends.NAMESPACE, ends.NAME): "damaged"})
-    rejected = revoked(peer("jane"), {PLURAL: FixedView([entry(serialNumber="1f")]), ends.CONFIG_MAPS: unreadable}, NOW)
+    unreadable = FixedView(unreadable={(tombstones.NAMESPACE, tombstones.NAME): "damaged"})
+    rejected = revoked(
+        peer("jane"), {PLURAL: FixedView([entry(serialNumber="1f")]), tombstones.CONFIG_MAPS: unreadable}, NOW
+    )
     assert rejected is not None
     assert rejected.reason == "certificate-revoked"
     assert READS == (PLURAL,)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn.revocations import ended_or_replaced
@@ -145,9 +145,14 @@ def test_what_cannot_be_read_leaves_the_certificates_of_its_own_name_undecided(
         assert rejected.detail == f"{plural}/n1 cannot be read: damaged"
 
 
-DAMAGED = FixedView(unreadable={(ends.NAMESPACE, ends.NAME): "damaged"})
+DAMAGED = FixedView(unreadable={(tombstones.NAMESPACE, tombstones.NAME): "damaged"})
 MORE = FixedView(
-    [{"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}, "data": {ends.more_key("node", "s1"): "{}"}}]
+    [
+        {
+            "metadata": {"name": tombstones.NAME, "namespace": tombstones.NAMESPACE},
+            "data": {tombstones.more_key("node", "s1"): "{}"},
+        }
+    ]
 )
 
 
@@ -172,8 +177,8 @@ def test_no_certificate_of_a_node_counts_while_the_list_of_deleted_nodes(waiting
     ],
 )
 def test_a_node_that_came_back_with_a_restored_store_is_no_member(store: dict[str, FixedView]) -> None:
-    data = {ends.key_of(ends.End.NODE, "n1"): ends.entry("n1", {"uid": "u1"})}
-    config_map = {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}, "data": data}
+    data = {tombstones.key_of(tombstones.Tombstone.NODE, "n1"): tombstones.entry("n1", {"uid": "u1"})}
+    config_map = {"metadata": {"name": tombstones.NAME, "namespace": tombstones.NAMESPACE}, "data": data}
     rejected = ended_or_replaced(N1, {**store, "configmaps": FixedView([config_map])}, NOW)
     assert rejected is not None
     assert rejected.reason == "node-deleted"

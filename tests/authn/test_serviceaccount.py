@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.view import FixedView, View
 from mooring.apimachinery.schema import Obj
 from mooring.authn import signedtokens
@@ -437,14 +437,14 @@ def test_a_refused_token_is_not_remembered(verifications: list[datetime]) -> Non
     ("waiting", "expected"),
     [
         pytest.param(
-            {"node.n": ends.entry("n", {"uid": "n-uid"})}, "bound-object-gone", id="deleted before the restore"
+            {"node.n": tombstones.entry("n", {"uid": "n-uid"})}, "bound-object-gone", id="deleted before the restore"
         ),
-        pytest.param({"node.n": ends.entry("n", {"uid": "older"})}, "", id="an earlier Node of the name"),
-        pytest.param({ends.more_key("node", "s1"): "{}"}, "object-unreadable", id="the list is not complete"),
+        pytest.param({"node.n": tombstones.entry("n", {"uid": "older"})}, "", id="an earlier Node of the name"),
+        pytest.param({tombstones.more_key("node", "s1"): "{}"}, "object-unreadable", id="the list is not complete"),
     ],
 )
 def test_a_token_of_a_node_that_came_back_with_a_restored_store(waiting: dict[str, str], expected: str) -> None:
-    config_map = {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}, "data": waiting}
+    config_map = {"metadata": {"name": tombstones.NAME, "namespace": tombstones.NAMESPACE}, "data": waiting}
     token = SIGNER.sign(claims(**{"kubernetes.io": private(**BOUND["node"][0])}))
     verdict = judged(token, cluster(configmaps=FixedView([config_map])))
     assert (verdict.reason if isinstance(verdict, Rejected) else "") == expected

@@ -396,7 +396,7 @@ RESTORED = {"node.n1": '{"name": "n1", "uid": "u1"}'}
             "nodes/n1 cannot be read",
             id="its Node, whose deletion would have ended the membership",
         ),
-        pytest.param({"configmaps": UNREADABLE_LIST}, "mooring-ends cannot be read", id="the list of ends"),
+        pytest.param({"configmaps": UNREADABLE_LIST}, "mooring-ends cannot be read", id="the list of tombstones"),
         pytest.param(
             {
                 "configmaps": FixedView(

@@ -279,9 +279,9 @@ def test_the_ca_of_another_cluster_is_not_replaced(
 @pytest.mark.parametrize(
     ("words", "purpose"),
     [
-        (("ends", "list"), "remembers ends that a restored store would bring back"),
-        (("ends", "apply", "--all"), "remembers ends that a restored store would bring back"),
-        (("ends", "waive", "--all"), "remembers ends that a restored store would bring back"),
+        (("restore-check", "list"), "remembers tombstones that a restored store would bring back"),
+        (("restore-check", "apply", "--all"), "remembers tombstones that a restored store would bring back"),
+        (("restore-check", "accept", "--all"), "remembers tombstones that a restored store would bring back"),
         (
             ("secrets-encryption", "status"),
             "reports its encryption at rest; elsewhere look at --encryption-provider-config of each kube-apiserver",

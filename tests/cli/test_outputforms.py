@@ -18,11 +18,11 @@ from mooring.cli.certs import show as certslist
 from mooring.cli.certs.inventory import KnownCertificate
 from mooring.cli.commands import COMMANDS
 from mooring.cli.csr import show
-from mooring.cli.ends import REMEDIES
 from mooring.cli.node import machines as nodelist
 from mooring.cli.node.machines import KnownMachine
 from mooring.cli.options.flags import LISTED, REPORTED, SHOWN
 from mooring.cli.printing import echo, print_table, table
+from mooring.cli.restorecheck import REMEDIES
 from mooring.cli.token import impact
 from mooring.cli.token import list as tokenlist
 from mooring.plane.snapshots import ON_DEMAND, snapshot_path
@@ -102,8 +102,10 @@ def _snapshot() -> str:
     return table(("NAME", "REVISION", "BYTES", "PROBLEM"), [(name, "12345678", "123456789", "")])
 
 
-def _ends() -> str:
-    return table(["END", "REMEDY"], [[f"{kind}.worker-12", text] for kind, text in REMEDIES.items() if len(text) < 50])
+def _tombstones() -> str:
+    return table(
+        ["TOMBSTONE", "REMEDY"], [[f"{kind}.worker-12", text] for kind, text in REMEDIES.items() if len(text) < 50]
+    )
 
 
 def printed(capsys: pytest.CaptureFixture[str], call: Any, *arguments: Any, **more: Any) -> str:
@@ -121,7 +123,7 @@ TABLES: Mapping[str, Sequence[Any]] = {
     "node list": (lambda: nodelist.print_table([MACHINE], NOW, is_wide=False),),
     "token list": (lambda: echo(*_tokens().splitlines()),),
     "snapshot list": (lambda: echo(*_snapshot().splitlines()),),
-    "ends list": (lambda: echo(*_ends().splitlines()),),
+    "restore-check list": (lambda: echo(*_tombstones().splitlines()),),
 }
 
 

@@ -86,7 +86,7 @@ def shown(lines: list[str]) -> dict[str, str]:
 def test_the_whole_cluster_is_on_one_screen(cluster: LiveServer, mooring: CommandLine) -> None:
     lines = mooring.done("status", "--kubeconfig", str(cluster.kubeconfig)).splitlines()
     found = shown(lines)
-    assert set(found) == {section.label for section in SECTIONS.values()} - {"Restored"}
+    assert set(found) == {section.label for section in SECTIONS.values()} - {"Tombstones"}
     assert len(lines) <= 24, "a terminal of 24 lines"
     assert found["Cluster"] == cluster.url
     assert re.fullmatch(

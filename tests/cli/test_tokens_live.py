@@ -346,7 +346,7 @@ READING = [
         "csr list",
         "node list",
         "certs list",
-        "ends list",
+        "restore-check list",
         "audit list",
         "machine list",
         "status",

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from mooring import base64url
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Requeue, Update
@@ -91,12 +91,14 @@ def test_nothing_is_written(config_maps: list[Obj]) -> None:
 
 @pytest.mark.parametrize(("uid", "signs"), [("uid-of-bootstrap-token-abcdef", False), ("another", True)])
 def test_a_token_that_came_back_with_a_restored_store_is_not_signed(uid: str, signs: bool) -> None:
-    waiting = thing(ends.NAME, ends.NAMESPACE, data={"token.abcdef": ends.entry("abcdef", {"uid": uid})})
+    waiting = thing(
+        tombstones.NAME, tombstones.NAMESPACE, data={"token.abcdef": tombstones.entry("abcdef", {"uid": uid})}
+    )
     seen = views(configmaps=[INFO, waiting], secrets=[token_secret()])
     assert bool(plan(SIGNER, CLUSTER_INFO, seen)) is signs
 
 
 def test_while_the_list_of_ends_cannot_be_read_signatures_stay_as_they_are() -> None:
-    damaged = FixedView([INFO], unreadable={(ends.NAMESPACE, ends.NAME): "damaged"})
+    damaged = FixedView([INFO], unreadable={(tombstones.NAMESPACE, tombstones.NAME): "damaged"})
     seen = {**views(secrets=[token_secret()]), "configmaps": damaged}
     assert len(plan(SIGNER, CLUSTER_INFO, seen)) == 1, "nothing is issued for the token"

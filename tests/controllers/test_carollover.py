@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.certificates.carollover import (
@@ -311,7 +311,10 @@ def test_an_abort_waits_for_machines_that_are_let_in(refused: bool) -> None:
     [
         pytest.param({"certificaterevocations": {("", f"serial-{SERIAL}"): "truncated"}}, id="revocation"),
         pytest.param({"certificaterevocations": {("", "node-n1"): "truncated"}}, id="revocation of the node"),
-        pytest.param({"configmaps": {(ends.NAMESPACE, ends.NAME): "truncated"}}, id="Nodes that were deleted before a restore"),
+        pytest.param(
+            {"configmaps": {(tombstones.NAMESPACE, tombstones.NAME): "truncated"}},
+            id="Nodes that were deleted before a restore",
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_holds_up(unreadable: dict[str, dict[tuple[str, str], str]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import (
     Action,
@@ -469,7 +469,7 @@ def test_a_request_that_never_falls_due_stays(obj: Obj) -> None:
 
 
 def test_nothing_is_signed_while_an_end_waits_to_be_settled() -> None:
-    waiting = {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}, "data": {"node.n1": "{}"}}
+    waiting = {"metadata": {"name": tombstones.NAME, "namespace": tombstones.NAMESPACE}, "data": {"node.n1": "{}"}}
     seen = views(certificatesigningrequests=[csr(APPROVED)], configmaps=[waiting])
     name = csr(APPROVED)["metadata"]["name"]
-    assert plan(SIGNER, ("", name), seen) == [Requeue(NOW + ends.UNSETTLED_FOR)]
+    assert plan(SIGNER, ("", name), seen) == [Requeue(NOW + tombstones.UNSETTLED_FOR)]

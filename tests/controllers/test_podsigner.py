@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID
 
 from mooring.api.certificates.podcertificaterequest import PLURAL
 from mooring.api.certificates.podrequestvalidation import status_errors
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import key_entry, node_entry
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE
 from mooring.api.view import FixedView, Views, guarded
@@ -609,8 +609,8 @@ def test_a_pod_in_its_grace_period_still_runs() -> None:
 
 
 def test_nothing_is_signed_while_an_end_waits_to_be_settled() -> None:
-    waiting = thing(ends.NAME, ends.NAMESPACE, data={"node.n7": "{}"})
-    assert planned(configmaps=[waiting]) == [Requeue(NOW + ends.UNSETTLED_FOR)]
+    waiting = thing(tombstones.NAME, tombstones.NAMESPACE, data={"node.n7": "{}"})
+    assert planned(configmaps=[waiting]) == [Requeue(NOW + tombstones.UNSETTLED_FOR)]
 
 
 @pytest.mark.parametrize(
@@ -652,7 +652,7 @@ def test_a_node_that_cannot_be_judged_is_waited_for(plural: str, name: str) -> N
         pytest.param({"certificaterevocations": [REVOKED_KEY]}, False, id="the key was revoked"),
         pytest.param({LINEAGE: [lineage("uid-of-another")]}, False, id="another request got a certificate of the key"),
         pytest.param(
-            {"configmaps": [thing(ends.NAME, ends.NAMESPACE, data={"node.n7": "{}"})]},
+            {"configmaps": [thing(tombstones.NAME, tombstones.NAMESPACE, data={"node.n7": "{}"})]},
             False,
             id="an end waits to be settled",
         ),

@@ -12,7 +12,7 @@ import pytest
 
 from mooring.api.certificates.requestrecords import REQUESTER_CERTIFICATE
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.view import FixedView, NamespacedName, Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn.x509 import ClientCrls
@@ -247,7 +247,7 @@ def test_a_certificate_is_judged_again_when_it_is_published() -> None:
     assert publication.still is not None
     assert publication.still(views(certificatesigningrequests=[obj]), NOW)
     assert not publication.still(views(certificatesigningrequests=[obj], **revoked("serial-1f")), NOW)
-    waiting = thing(ends.NAME, ends.NAMESPACE, data={"node.n1": ends.entry("n1", {"uid": "u1"})})
+    waiting = thing(tombstones.NAME, tombstones.NAMESPACE, data={"node.n1": tombstones.entry("n1", {"uid": "u1"})})
     assert not publication.still(views(certificatesigningrequests=[obj], configmaps=[waiting]), NOW)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Key, Requeue, Update
 from mooring.controllers.serviceaccount import GRACE_PERIOD, ServiceAccountTokenController
@@ -193,6 +193,6 @@ def test_the_plan_does_not_change_the_secret_of_the_view() -> None:
 
 
 def test_no_token_is_signed_while_an_end_waits_to_be_settled() -> None:
-    waiting = {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}, "data": {"node.n1": "{}"}}
+    waiting = {"metadata": {"name": tombstones.NAME, "namespace": tombstones.NAMESPACE}, "data": {"node.n1": "{}"}}
     seen = views(secrets=[secret()], serviceaccounts=[ROBOT], configmaps=[waiting])
-    assert plan(CONTROLLER, KEY, seen) == [Requeue(NOW + ends.UNSETTLED_FOR)]
+    assert plan(CONTROLLER, KEY, seen) == [Requeue(NOW + tombstones.UNSETTLED_FOR)]

@@ -132,7 +132,9 @@ def test_a_server_completed_after_a_kill_serves(tmp_path: Path, mooring: Command
         await server.ready()
         async with server.client() as admin:
             assert len((await admin.list("namespaces")).items) == 4
-        assert await server.stop() == 0  # a kill could leave the temporary file of a mark, which its next write removes
+        assert (
+            await server.stop() == 0
+        )  # a kill could leave the temporary file of a watermark, which its next write removes
 
     try:
         asyncio.run(scenario())

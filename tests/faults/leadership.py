@@ -20,7 +20,7 @@ from mooring.cli.audit import certificates_in, fetch_records, fetch_requests
 from mooring.client.cluster import ClusterClient, ListResult, Target
 from mooring.client.listwatch import follow
 from mooring.clock import SystemClock, parse_rfc3339
-from mooring.plane.storemark.markfile import read_mark
+from mooring.plane.storewatermark.watermarkfile import read_watermark
 from mooring.reconcile.leaderelection import NAME, NAMESPACE
 from mooring.trust.lineage import unrecorded, verify
 
@@ -78,7 +78,7 @@ class Leadership:
     async def lineage_findings(self, admin: ClusterClient, servers: Sequence[Path]) -> list[str]:
         """Return what `mooring audit verify` would find, with the ends of the chain that the servers keep in their directories."""
         clock, limit = SystemClock(), timedelta(seconds=60)
-        heads = [head for directory in servers for head in read_mark(directory).lineage]
+        heads = [head for directory in servers for head in read_watermark(directory).lineage]
         requests = await fetch_requests(admin, clock, limit)
         verified = verify(await fetch_records(admin, clock, limit), heads)
         self.recorded = len(verified.entries)

@@ -60,7 +60,7 @@ GATES = {
     "Rights": "rights.toml",
     "Discovery and trust": "discovery.toml",
     "What the cluster publishes": "publication.toml",
-    "Ends": "ends.toml",
+    "Revocations and tombstones": "tombstones.toml",
     "Secrets": "disclosure.toml",
     "Records": "records.toml",
     "Store and keys of the cluster": "storing.toml",

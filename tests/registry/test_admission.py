@@ -18,7 +18,7 @@ import pytest
 
 from mooring.api.kind import Change
 from mooring.api.kinds import KINDS
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.view import FixedView
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
@@ -28,7 +28,7 @@ from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, 
 from mooring.identity import API_SERVER_USER, MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
-from mooring.registry.admission.certificates import SettledEnds
+from mooring.registry.admission.certificates import SettledTombstones
 from mooring.registry.admission.noderestriction import forbidden_labels
 from mooring.registry.admission.nodes import NodeMembership
 from mooring.registry.admission.request import AdmissionRequest
@@ -936,56 +936,60 @@ def test_recorded_serial_numbers_stay_and_are_bounded() -> None:
     plugin.admit(request("nodes", "CREATE", namespace="", new={"metadata": {"name": "x"}}, views=views))
 
 
-# -- the ends that a restored store would bring back ------------------------------------------------------------------
+# -- the tombstones that a restored store would bring back ------------------------------------------------------------------
 
-BACK = {ends.key_of(ends.End.NODE, "n1"): ends.entry("n1", {"uid": "u1"})}
-WAIVED = {ends.WAIVED + key: text for key, text in BACK.items()}
-MORE = {ends.more_key("node", "s1"): "{}"}
+BACK = {tombstones.key_of(tombstones.Tombstone.NODE, "n1"): tombstones.entry("n1", {"uid": "u1"})}
+ACCEPTED = {tombstones.ACCEPTED + key: text for key, text in BACK.items()}
+MORE = {tombstones.more_key("node", "s1"): "{}"}
 
-ENDS = {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}}
+LIST = {"metadata": {"name": tombstones.NAME, "namespace": tombstones.NAMESPACE}}
 
 
-def ends_write(operation: str, node: bool = True, name: str = ends.NAME, **what: Any) -> AdmissionRequest:
+def list_write(operation: str, node: bool = True, name: str = tombstones.NAME, **what: Any) -> AdmissionRequest:
     nodes = FixedView([{"metadata": {"name": "n1", "uid": "u1"}}] if node else [])
     views = {"nodes": nodes, "nodeidentities": FixedView([])}
-    given = {"old": {**ENDS, "data": BACK}, "new": None, "user": ADMIN, **what}
-    return request(ends.CONFIG_MAPS, operation, namespace=ends.NAMESPACE, name=name, views=views, **given)
+    given = {"old": {**LIST, "data": BACK}, "new": None, "user": ADMIN, **what}
+    return request(tombstones.CONFIG_MAPS, operation, namespace=tombstones.NAMESPACE, name=name, views=views, **given)
 
 
 @pytest.mark.parametrize(
     ("write", "why"),
     [
-        pytest.param(ends_write("DELETE"), "node.n1 is not settled", id="its deletion"),
-        pytest.param(ends_write("UPDATE", new=ENDS), "node.n1 is not settled", id="a write that leaves an end out"),
-        pytest.param(ends_write("UPDATE", new={**ENDS, "data": WAIVED}), None, id="one that waives it"),
-        pytest.param(ends_write("UPDATE", new=ENDS, node=False), None, id="one after the end"),
-        pytest.param(ends_write("DELETE", old={**ENDS, "data": WAIVED}), None, id="the deletion of what was waived"),
+        pytest.param(list_write("DELETE"), "node.n1 is not settled", id="its deletion"),
         pytest.param(
-            ends_write("UPDATE", new={**ENDS, "data": BACK, "immutable": True}), "may not be immutable", id="immutable"
+            list_write("UPDATE", new=LIST), "node.n1 is not settled", id="a write that leaves a tombstone out"
+        ),
+        pytest.param(list_write("UPDATE", new={**LIST, "data": ACCEPTED}), None, id="one that accepts it"),
+        pytest.param(list_write("UPDATE", new=LIST, node=False), None, id="one after the end"),
+        pytest.param(
+            list_write("DELETE", old={**LIST, "data": ACCEPTED}), None, id="the deletion of what was accepted"
         ),
         pytest.param(
-            ends_write("CREATE", old=None, new={**ENDS, "immutable": True}, name=""),
+            list_write("UPDATE", new={**LIST, "data": BACK, "immutable": True}), "may not be immutable", id="immutable"
+        ),
+        pytest.param(
+            list_write("CREATE", old=None, new={**LIST, "immutable": True}, name=""),
             "may not be immutable",
             id="immutable from the start",
         ),
-        pytest.param(ends_write("DELETE", old={**ENDS, "data": MORE}), "is not settled", id="while a server has more"),
+        pytest.param(list_write("DELETE", old={**LIST, "data": MORE}), "is not settled", id="while a server has more"),
         pytest.param(
-            ends_write("UPDATE", old={**ENDS, "data": MORE}, new=ENDS, user=API_SERVER_USER),
+            list_write("UPDATE", old={**LIST, "data": MORE}, new=LIST, user=API_SERVER_USER),
             None,
             id="that server lists the rest",
         ),
         pytest.param(
-            ends_write("UPDATE", new=ENDS, user=API_SERVER_USER),
+            list_write("UPDATE", new=LIST, user=API_SERVER_USER),
             "node.n1 is not settled",
-            id="a server leaves an end out, too",
+            id="a server leaves a tombstone out, too",
         ),
-        pytest.param(ends_write("DELETE", name="other"), None, id="another ConfigMap"),
-        pytest.param(request("secrets", "DELETE", name=ends.NAME), None, id="another kind"),
+        pytest.param(list_write("DELETE", name="other"), None, id="another ConfigMap"),
+        pytest.param(request("secrets", "DELETE", name=tombstones.NAME), None, id="another kind"),
     ],
 )
-def test_the_list_of_ends_loses_only_what_is_settled(write: AdmissionRequest, why: str | None) -> None:
+def test_the_list_of_tombstones_loses_only_what_is_settled(write: AdmissionRequest, why: str | None) -> None:
     if why is None:
-        SettledEnds().admit(write)
+        SettledTombstones().admit(write)
         return
     with pytest.raises(ForbiddenError, match=why):
-        SettledEnds().admit(write)
+        SettledTombstones().admit(write)

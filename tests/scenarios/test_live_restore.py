@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import PLURAL, entry_name
 from mooring.errors import ApiError, MooringError, UnauthorizedError
 from mooring.identity import NODES
-from mooring.plane.storemark.markfile import read_mark
+from mooring.plane.storewatermark.watermarkfile import read_watermark
 from mooring.trust.kubeconfig import KubeconfigUser
-from tests.scenarios.test_ends import until
 from tests.scenarios.test_revocation import jane, user_of
+from tests.scenarios.test_tombstones import until
 from tests.support import etcd
 from tests.support.killable import KillableServer, client_of
 
@@ -37,7 +37,7 @@ async def answer(server: KillableServer, user: KubeconfigUser) -> str:
 
 
 @pytest.mark.crash
-def test_ends_stay_ended_under_a_server_whose_etcd_is_restored(tmp_path: Path) -> None:
+def test_what_had_ended_stays_ended_under_a_server_whose_etcd_is_restored(tmp_path: Path) -> None:
     (tmp_path / "etcd").mkdir()
     with etcd.running(tmp_path / "etcd") as cluster:
         (member,) = cluster.members
@@ -58,9 +58,9 @@ def test_ends_stay_ended_under_a_server_whose_etcd_is_restored(tmp_path: Path) -
                 await client.delete("nodes", "n1")
 
                 async def is_remembered() -> bool:
-                    return {"revocation", "node"} <= set(read_mark(server.data_dir).ends)
+                    return {"revocation", "node"} <= set(read_watermark(server.data_dir).tombstones)
 
-                await until(is_remembered, "the mark is written")
+                await until(is_remembered, "the watermark is written")
             member.kill()
             shutil.rmtree(member.data)
             cluster.restore(member, snapshot)
@@ -77,18 +77,18 @@ def test_ends_stay_ended_under_a_server_whose_etcd_is_restored(tmp_path: Path) -
                 assert (await client.get(PLURAL, entry_name(revoked)))["spec"]["serialNumber"] == revoked[
                     "serialNumber"
                 ]
-                assert b"[!]ends-settled warning" in await client.read("/readyz?verbose")
-                config_map = await client.get("configmaps", ends.NAME, ends.NAMESPACE)
-                waived = {ends.WAIVED + key: text for key, text in ends.pending(config_map).items()}
-                assert "waived.node.n1" in waived
-                await client.update("configmaps", {**config_map, "data": waived})
+                assert b"[!]restore-check warning" in await client.read("/readyz?verbose")
+                config_map = await client.get("configmaps", tombstones.NAME, tombstones.NAMESPACE)
+                accepted = {tombstones.ACCEPTED + key: text for key, text in tombstones.pending(config_map).items()}
+                assert "waived.node.n1" in accepted
+                await client.update("configmaps", {**config_map, "data": accepted})
                 later = {"serialNumber": "1f"}
                 await client.create(PLURAL, {"metadata": {"name": entry_name(later)}, "spec": later})
 
                 async def is_remembered_again() -> bool:
-                    return "serial-1f" in read_mark(server.data_dir).ends["revocation"]
+                    return "serial-1f" in read_watermark(server.data_dir).tombstones["revocation"]
 
-                await until(is_remembered_again, "the mark is written again")
+                await until(is_remembered_again, "the watermark is written again")
             await server.stop()
 
         try:

@@ -53,7 +53,7 @@ def test_a_damaged_record_is_an_error_with_a_way_on(value: bytes) -> None:
         storage = MemoryStorage()
         await storage.open()
         await storage.create(RESTORES, value)
-        with pytest.raises(StorageError, match="delete it, and settle what `mooring ends list` then shows"):
+        with pytest.raises(StorageError, match="delete it, and settle what `mooring restore-check list` then shows"):
             await read_restores(storage)
 
     asyncio.run(scenario())

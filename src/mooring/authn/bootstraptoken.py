@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.view import Views
 from mooring.authn.credentials import SECRET, Credentials
 from mooring.authn.lastuses import LastUses
@@ -49,8 +49,8 @@ class BootstrapTokenAuthenticator:
         token = parse_token(text)
         found = views["secrets"].get(tokensecret.secret_name(token.id), tokensecret.NAMESPACE)
         # A restored store may have a token that was deleted after the backup.
-        gone = ends.ended(views, ends.End.TOKEN, token.id) if found is not None else None
-        if found is not None and gone is not None and found["metadata"].get("uid") in ends.uids_of(gone):
+        gone = tombstones.ended(views, tombstones.Tombstone.TOKEN, token.id) if found is not None else None
+        if found is not None and gone is not None and found["metadata"].get("uid") in tombstones.uids_of(gone):
             return Rejected(tokensecret.UNKNOWN_ID, f"token {token.id} was deleted before the store was restored")
         # Judged at the time of the request and never from memory: a deleted or expired token is rejected immediately.
         reason, groups = tokensecret.authenticate_secret(found, token, now, credentials.source)
@@ -59,7 +59,7 @@ class BootstrapTokenAuthenticator:
             # A token with an unknown id may belong to another cluster, so a remote service may still judge it.
             return Rejected(reason, detail, form_only=reason == tokensecret.UNKNOWN_ID)
         # After the other checks: a token that is wrong anyway is a rejection of the client and not an outage.
-        if problem := ends.unknown(views, ends.End.TOKEN):
+        if problem := tombstones.unknown(views, tombstones.Tombstone.TOKEN):
             return Rejected(UNREADABLE, problem, is_undecided=True)
         # Only the first judgement of a request notes the use.
         if found is not None and not credentials.dry_run:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
@@ -82,10 +82,10 @@ def problem(views: Views, live: Live, now: datetime, grace: timedelta = GRACE) -
 
 def _ended_node(views: Views, live: Live) -> Rejected | None:
     """Return the rejection for a Node that was deleted before the store was restored, or where that cannot be known."""
-    remembered = ends.ended(views, ends.End.NODE, live.name)
-    if remembered is not None and (live.uid in ends.uids_of(remembered) or not remembered.get("uid")):
+    remembered = tombstones.ended(views, tombstones.Tombstone.NODE, live.name)
+    if remembered is not None and (live.uid in tombstones.uids_of(remembered) or not remembered.get("uid")):
         return Rejected(GONE, f"{live} was deleted before the store was restored")
-    problem = ends.unknown(views, ends.End.NODE)
+    problem = tombstones.unknown(views, tombstones.Tombstone.NODE)
     return Rejected(UNREADABLE, problem, is_undecided=True) if problem else None
 
 

@@ -32,7 +32,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.keys import public_key_fingerprint
 from mooring.pki.x509.bundles import load_public_keys
 from mooring.plane.encryption import EncryptionAtRest
-from mooring.plane.storemark.markfile import read_mark
+from mooring.plane.storewatermark.watermarkfile import read_watermark
 from mooring.registry.cache.events import Stored
 from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.storage import drivers
@@ -150,7 +150,7 @@ def verify(
     with usage():
         checkpoints = [parse_checkpoint(text) for text in given]
     if data_dir:
-        checkpoints += read_mark(Path(data_dir)).lineage
+        checkpoints += read_watermark(Path(data_dir)).lineage
     trusted = _trusted_keys([*key_files, *([str(Path(data_dir) / "pki/lineage.pub")] if data_dir else [])])
     settings = StorageSettings.read({**values, "data_dir": str(Path(data_dir).absolute())})
     if settings.in_memory:

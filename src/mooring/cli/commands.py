@@ -169,9 +169,15 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "datastore k3s-bootstrap export": CommandEntry(
             "mooring.cli.datastore:export", "Write the keys of a data directory into a datastore of k3s."
         ),
-        "ends list": CommandEntry("mooring.cli.ends:list_ends", "List what a restored store would bring back."),
-        "ends apply": CommandEntry("mooring.cli.ends:apply", "End again what a restored store brought back."),
-        "ends waive": CommandEntry("mooring.cli.ends:waive", "Let what a restored store brought back count again."),
+        "restore-check list": CommandEntry(
+            "mooring.cli.restorecheck:list_tombstones", "List what a restored store would bring back."
+        ),
+        "restore-check apply": CommandEntry(
+            "mooring.cli.restorecheck:apply", "End again what a restored store brought back."
+        ),
+        "restore-check accept": CommandEntry(
+            "mooring.cli.restorecheck:accept", "Let what a restored store brought back count again."
+        ),
         "audit verify": CommandEntry("mooring.cli.auditverify:verify", "Verify the records of issued certificates."),
         "audit list": CommandEntry("mooring.cli.audit:list_entries", "List the certificates that were issued."),
         "audit checkpoint": CommandEntry(
@@ -205,7 +211,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "datastore": "The store of a cluster.",
         "datastore k3s-bootstrap": "Keys of a cluster in the datastore of k3s: move from k3s, and back.",
         "audit": "Records of issued certificates.",
-        "ends": "What had ended, and would come back with a store that was restored.",
+        "restore-check": "Tombstones: what had ended, and would come back with a store that was restored.",
         "auth": "Identity of callers, and refused requests.",
     }
 )

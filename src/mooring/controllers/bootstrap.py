@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.view import Views, readable
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Requeue, Update
@@ -86,11 +86,11 @@ class BootstrapSigner:
 
 def _has_ended(secret: Obj, views: Views) -> bool:
     """Return whether a token came back with a store that was restored, after it had been deleted."""
-    if views[CONFIG_MAPS].problem(ends.NAME, ends.NAMESPACE):
+    if views[CONFIG_MAPS].problem(tombstones.NAME, tombstones.NAMESPACE):
         return False  # nothing is issued for it
     name = secret["metadata"]["name"].removeprefix(tokensecret.NAME_PREFIX)
-    found = ends.ended(views, ends.End.TOKEN, name)
-    return found is not None and secret["metadata"].get("uid") in ends.uids_of(found)
+    found = tombstones.ended(views, tombstones.Tombstone.TOKEN, name)
+    return found is not None and secret["metadata"].get("uid") in tombstones.uids_of(found)
 
 
 # token-cleaner-controller: deletes expired bootstrap tokens.

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 
 from mooring.api.core.poddefaults import references
 from mooring.api.core.secret import SERVICE_ACCOUNT_NAME, SERVICE_ACCOUNT_TOKEN
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn.lastuses import LAST_USED
@@ -147,8 +147,8 @@ class ServiceAccountTokenController:
         uid = (metadata.get("annotations") or {}).get(SERVICE_ACCOUNT_UID)
         if account is None or (uid and uid != account["metadata"]["uid"]):
             return (Delete.of(SECRETS, secret),)
-        if ends.refusal(views):
-            return (Requeue(now + ends.UNSETTLED_FOR),)
+        if tombstones.refusal(views):
+            return (Requeue(now + tombstones.UNSETTLED_FOR),)
         return self._fill_in(secret, account)
 
     def _fill_in(self, secret: Obj, account: Obj) -> Sequence[Action]:

@@ -6,7 +6,7 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.plane.encryption import EncryptionMetrics
 from mooring.plane.parts.controllers import Controllers, Upkeep
 from mooring.plane.parts.foundation import Foundation
@@ -71,9 +71,9 @@ def add_metrics(base: Foundation, authentication: Authentication, elector: Leade
     )
     gauge("mooring_unreadable_objects", "Objects that cannot be read.", lambda: len(registry.cache.unreadable), max)
     gauge(
-        "mooring_ends_unsettled",
+        "mooring_restore_check_pending",
         "1 while nothing is issued, because the store is older than what a server remembers.",
-        lambda: float(bool(ends.refusal(registry.views))),
+        lambda: float(bool(tombstones.refusal(registry.views))),
         max,
     )
     gauge("leader_election_master_status", "1 while controllers run here.", lambda: float(elector.leading))

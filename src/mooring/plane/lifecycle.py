@@ -177,9 +177,9 @@ async def running(
         if upkeep.shared_keys is not None:
             await upkeep.shared_keys.claim()
         await upkeep.first_boot.run()
-        if parts.mark is not None:
+        if parts.watermark is not None:
             # Before requests are served: what an older store lacks is known before anything is issued.
-            await parts.mark.judge()
+            await parts.watermark.judge()
         await upkeep.trust_publisher.publish_client_cas()
         await upkeep.trust_publisher.publish_serving_names()
         # The stack is left in reverse order: accepting ends, then watches, then requests drain. What is pushed first is

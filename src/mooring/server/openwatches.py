@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.authn.x509 import READ_PLURALS
 from mooring.clock import JUMP_SECONDS, Clock
 from mooring.registry.cache.events import Transition
@@ -112,8 +112,8 @@ def _may_end(change: Transition) -> bool:
     plural = change.kind.resource.plural
     if plural not in _ENDING:
         return False
-    if plural == ends.CONFIG_MAPS:
-        return change.name == ends.NAME
+    if plural == tombstones.CONFIG_MAPS:
+        return change.name == tombstones.NAME
     if change.current is None:
         return True
     if plural in _BUSY:

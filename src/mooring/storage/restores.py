@@ -1,4 +1,4 @@
-"""Witnesses: a count for each server, by which it knows at its next start whether the store still has what it remembers.
+"""Epochs of servers: a count for each server, by which it knows at its next start whether the store still has what it remembers.
 
 Rules kept here:
 * A server adds one after something ended, and before it remembers that. A store whose count is lower was restored from a copy that
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 
 from mooring.errors import StorageError
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
-from mooring.storage.keyspace import RESTORES, WITNESSES
+from mooring.storage.keyspace import RESTORES, SERVER_EPOCHS
 
 MAX_TRIES = 10
 """Attempts while a copy of the server writes the key, too."""
 
 
-async def read_witness(storage: Storage, identity: str) -> int:
+async def read_epoch(storage: Storage, identity: str) -> int:
     """Return the count of a server in the store; 0 without one. Raises StorageError."""
-    entry = await storage.get(f"{WITNESSES}{identity}")
+    entry = await storage.get(f"{SERVER_EPOCHS}{identity}")
     return _count(entry.value) if entry is not None else 0
 
 
-async def add_witness(storage: Storage, identity: str, before: int) -> tuple[int, int]:
+async def add_epoch(storage: Storage, identity: str, before: int) -> tuple[int, int]:
     """Store a count that is greater than `before` and than the stored one. Return it, and its revision. Raises StorageError."""
-    key = f"{WITNESSES}{identity}"
+    key = f"{SERVER_EPOCHS}{identity}"
     for _ in range(MAX_TRIES):
         entry = await storage.get(key)
         # Greater than both: a copy of this server with the same identity may count, too.
@@ -112,5 +112,5 @@ def _parsed(value: bytes) -> tuple[Restore, ...]:
     except (ValueError, TypeError, RecursionError):
         raise StorageError(
             f"the key {RESTORES} of the store, which records restores, cannot be read; delete it, and settle what "
-            "`mooring ends list` then shows"
+            "`mooring restore-check list` then shows"
         ) from None

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.mooring.nodeidentity import PLURAL, companions_of, keys_of
 from mooring.api.objectmeta import spec_of
 from mooring.api.paths import API_VERSION
@@ -27,7 +27,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 
 NODES = "nodes"
-READS = (PLURAL, NODES, ends.CONFIG_MAPS)
+READS = (PLURAL, NODES, tombstones.CONFIG_MAPS)
 _EMPTY = FixedView()
 
 
@@ -42,18 +42,18 @@ class Lapse:
 
 def lapse(name: str, views: Views) -> Lapse | None:
     """Return why the machine of a name is not a member, or may not be one; None for a member, and for a name without a record."""
-    remembered = ends.ended(views, ends.End.NODE, name)
+    remembered = tombstones.ended(views, tombstones.Tombstone.NODE, name)
     if remembered is not None:
         return Lapse(f"the Node with uid {remembered.get('uid')} was deleted before the store was restored")
     identities, nodes = views.get(PLURAL, _EMPTY), views.get(NODES, _EMPTY)
     identity = identities.get(name)
     if identity is None:
-        return _undecided(PLURAL, name, identities) or _undecided_ends(views)
+        return _undecided(PLURAL, name, identities) or _undecided_tombstones(views)
     if has_ended(identity, nodes.get(name)):
         uid = spec_of(identity).get("nodeUID", "")
         detail = f"{PLURAL}/{name}: the Node with uid {uid} was deleted" if uid else f"nodes/{name} is being deleted"
         return _undecided(NODES, name, nodes) or Lapse(detail)
-    return _undecided_ends(views)
+    return _undecided_tombstones(views)
 
 
 def _undecided(plural: str, name: str, view: View) -> Lapse | None:
@@ -61,8 +61,8 @@ def _undecided(plural: str, name: str, view: View) -> Lapse | None:
     return Lapse(f"{plural}/{name} cannot be read: {problem}", is_undecided=True) if problem else None
 
 
-def _undecided_ends(views: Views) -> Lapse | None:
-    problem = ends.unknown(views, ends.End.NODE)
+def _undecided_tombstones(views: Views) -> Lapse | None:
+    problem = tombstones.unknown(views, tombstones.Tombstone.NODE)
     return Lapse(problem, is_undecided=True) if problem else None
 
 

@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import Any
 
 from mooring.api.mooring import certificateauthorityrollover as carollover
-from mooring.api.mooring import certificaterevocation, ends, lineagerecord, nodeidentity
+from mooring.api.mooring import certificaterevocation, lineagerecord, nodeidentity, tombstones
 from mooring.api.mooring.certificaterevocation import KIND, node_entry
 from mooring.api.mooring.membership import NODES, has_ended
 from mooring.api.objectmeta import spec_of
@@ -161,8 +161,8 @@ class Inventory:
     entries: Sequence[Obj]
     nodes: Sequence[Obj] | None = None
     """None for a user who may not read Nodes: whether a membership has ended is then not known."""
-    ends: Sequence[Obj] = ()
-    """The ConfigMap of ends that wait to be settled, if there is one."""
+    tombstones: Sequence[Obj] = ()
+    """The ConfigMap of tombstones that wait to be settled, if there is one."""
     warning: str = ""
     """Promise that the server does not enforce; "" for a Mooring server."""
     issued: Mapping[str, Obj] = field(default_factory=dict)
@@ -282,7 +282,7 @@ class Inventory:
             PLURAL: _Fetched(self.entries),
             nodeidentity.PLURAL: _Fetched(self.identities if self.nodes is not None else ()),
             NODES: _Fetched(self.nodes or ()),
-            ends.CONFIG_MAPS: _Fetched(self.ends),
+            tombstones.CONFIG_MAPS: _Fetched(self.tombstones),
         }
 
     def _of_node(self, identity: Obj, key: Obj, user: str, views: Views, now: datetime) -> KnownCertificate:
@@ -404,7 +404,7 @@ async def fetch(client: ClusterClient, *, with_lineage: bool = True) -> Inventor
         readable_objects(client, lineagerecord.PLURAL) if with_lineage else _nothing(),
         published_cas(client, *PUBLISHED_CLIENT_CAS),
         readable_objects(client, NODES),
-        _ends(client),
+        _tombstones(client),
         unenforced(client),
         readable_objects(client, carollover.KIND.resource.plural),
     )
@@ -412,7 +412,7 @@ async def fetch(client: ClusterClient, *, with_lineage: bool = True) -> Inventor
         identities=identities,
         entries=entries,
         nodes=nodes,
-        ends=ended,
+        tombstones=ended,
         warning=warning,
         issued={
             entry["serialNumber"]: entry
@@ -454,9 +454,9 @@ async def _nothing() -> None:
     return None
 
 
-async def _ends(client: ClusterClient) -> Sequence[Obj]:
+async def _tombstones(client: ClusterClient) -> Sequence[Obj]:
     try:
-        return (await client.get(ends.CONFIG_MAPS, ends.NAME, ends.NAMESPACE),)
+        return (await client.get(tombstones.CONFIG_MAPS, tombstones.NAME, tombstones.NAMESPACE),)
     except (ForbiddenError, NotFoundError):
         return ()
 

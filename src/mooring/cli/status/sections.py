@@ -19,7 +19,7 @@ from mooring.api.mooring.certificateauthorityrollover import ENDED as ENDED_PHAS
 from mooring.api.mooring.certificateauthorityrollover import status_of
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
-from mooring.cli import ends
+from mooring.cli import restorecheck
 from mooring.cli.csr.show import csr_details
 from mooring.cli.node.machines import ENDED, READY, STATES, KnownMachine, age, until
 from mooring.cli.printing import MAX_CELL, clean
@@ -443,14 +443,16 @@ def _store_lines(found: Obj, now: datetime) -> Sequence[str]:
     ]
 
 
-async def _ends(gathering: Gathering) -> Obj:
-    return {"waiting": len(ends.waiting(await ends.fetch(gathering.client)))}
+async def _restore_check(gathering: Gathering) -> Obj:
+    return {"waiting": len(restorecheck.waiting(await restorecheck.fetch(gathering.client)))}
 
 
-def _end_lines(found: Obj, now: datetime) -> Sequence[str]:
+def _restore_check_lines(found: Obj, now: datetime) -> Sequence[str]:
     if not found["waiting"]:
         return []
-    return [f"{_count(found['waiting'], 'end')} to settle, and nothing is issued meanwhile: mooring ends list"]
+    return [
+        f"{_count(found['waiting'], 'tombstone')} to settle, and nothing is issued meanwhile: mooring restore-check list"
+    ]
 
 
 async def _health(gathering: Gathering) -> Obj:
@@ -509,7 +511,7 @@ SECTIONS: Mapping[str, Section] = MappingProxyType(
         "encryption": Section("Encryption", _encryption, _encryption_lines),
         "snapshot": Section("Snapshot", _snapshot, _snapshot_lines),
         "store": Section("Store", _store, _store_lines),
-        "ends": Section("Restored", _ends, _end_lines),
+        "restoreCheck": Section("Tombstones", _restore_check, _restore_check_lines),
     }
 )
 """Every section by its name in documents."""

@@ -21,9 +21,9 @@ from mooring.errors import ConfigError
 from mooring.plane.configuration import ServerConfig
 from mooring.plane.encryption import EncryptionAtRest, read_configuration
 from mooring.plane.keystore import KeyStore
-from mooring.plane.storemark.markfile import MarkFile
-from mooring.plane.storemark.olderstore import continue_beyond
-from mooring.plane.storemark.storemark import StoreMark
+from mooring.plane.storewatermark.olderstore import continue_beyond
+from mooring.plane.storewatermark.storewatermark import StoreWatermark
+from mooring.plane.storewatermark.watermarkfile import WatermarkFile
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.registry.admission import table as admission
 from mooring.registry.store import Registry
@@ -111,7 +111,7 @@ class RegistryParts:
     encryption: EncryptionAtRest
     rbac: Rbac
     """The RBAC authorizer of the chain; one outside of it when the mode is not enabled."""
-    mark: StoreMark | None = None
+    watermark: StoreWatermark | None = None
     """None for a store in memory."""
     format_level: FormatLevel | None = None
     """None for a store in memory."""
@@ -177,10 +177,10 @@ async def open_registry(
         await refuse_incomplete(storage)
         await refuse_unsupported(inner)
         level = None if config[StorageSettings].in_memory else FormatLevel(inner, clock, entropy(8).hex())
-        file = None if config[StorageSettings].in_memory else MarkFile(Path(config.data_dir))
+        file = None if config[StorageSettings].in_memory else WatermarkFile(Path(config.data_dir))
         is_continued = True
         if file is not None:
-            # A mark that can never be written is an error of the start, before anything is written.
+            # A watermark that can never be written is an error of the start, before anything is written.
             file.check_lock()
             is_continued = await continue_beyond(file, storage)
         services = config[NetworkSettings].service_cluster_ip_range
@@ -192,12 +192,12 @@ async def open_registry(
         opened.push_async_callback(parts.registry.stop)
         opened.push_async_callback(encryption.close)
         if file is not None:
-            api = RegistryApi(parts.registry, parts.registry.authorize, clock, "store-mark")
-            mark = StoreMark(file, parts.registry, api, storage, clock, is_continued)
-            parts = replace(parts, mark=mark)
+            api = RegistryApi(parts.registry, parts.registry.authorize, clock, "store-mark")  # a stored field manager
+            watermark = StoreWatermark(file, parts.registry, api, storage, clock, is_continued)
+            parts = replace(parts, watermark=watermark)
             # Before `join` writes: the revision of the store is compared.
-            await mark.compare()
-            await opened.enter_async_context(mark.kept())
+            await watermark.compare()
+            await opened.enter_async_context(watermark.kept())
         if level is not None:
             # Last: from here on the leader counts this process, and raises the level only to what it supports.
             await level.join()

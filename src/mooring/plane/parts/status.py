@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from mooring import __version__, build
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.apimachinery.schema import Obj
 from mooring.authn.requestheadersettings import RequestHeaderSettings
 from mooring.authn.x509 import ClientCertificateSettings
@@ -44,7 +44,12 @@ from mooring.trust.kubeconfigtext import parse_kubeconfig
 
 def health_checks(base: Foundation, reconciler: Reconciler, event_loop_lag: EventLoopLag) -> HealthChecks:
     """Return the checks of `/healthz`, `/livez` and `/readyz`."""
-    audit, registry, encryption, mark = base.audit.log, base.parts.registry, base.parts.encryption, base.parts.mark
+    audit, registry, encryption, watermark = (
+        base.audit.log,
+        base.parts.registry,
+        base.parts.encryption,
+        base.parts.watermark,
+    )
     checks = HealthChecks()
     is_strict = audit.mode is AuditMode.BLOCKING_STRICT
     checks.add("log", lambda: audit.running, "livez")
@@ -58,8 +63,8 @@ def health_checks(base: Foundation, reconciler: Reconciler, event_loop_lag: Even
     storage = encryption.storage
     checks.add("etcd", lambda: registry.cache.ready and not storage.problem)
     checks.add_warning("unreadable-objects", lambda: not registry.cache.unreadable, "healthz", "readyz")
-    checks.add_warning("ends-settled", lambda: not ends.refusal(registry.views), "healthz", "readyz")
-    checks.add_warning("store-continuity", lambda: mark is None or mark.is_continued, "healthz", "readyz")
+    checks.add_warning("restore-check", lambda: not tombstones.refusal(registry.views), "healthz", "readyz")
+    checks.add_warning("store-continuity", lambda: watermark is None or watermark.is_continued, "healthz", "readyz")
     checks.add_warning("etcd-alarms", lambda: not storage.alarm, "healthz", "readyz")
     if encryption.has_health_check:
         checks.add("kms-providers", lambda: encryption.providers.healthy, "healthz", "readyz")

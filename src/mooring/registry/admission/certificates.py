@@ -11,7 +11,7 @@ from typing import Any
 from mooring.api.certificates import podcertificaterequest
 from mooring.api.certificates.podrequestvalidation import is_same_status
 from mooring.api.certificates.requestrecords import record_known_revocations
-from mooring.api.mooring import certificaterevocation, ends, nodeidentity
+from mooring.api.mooring import certificaterevocation, nodeidentity, tombstones
 from mooring.api.mooring.certificaterevocation import MAX_KNOWN
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
@@ -315,30 +315,30 @@ def _previous(record: Obj) -> str:
     return previous
 
 
-# Admission plugin SettledEnds: the ConfigMap of ends loses an entry only when the end is settled.
+# Admission plugin SettledTombstones: the ConfigMap of tombstones loses an entry only when the tombstone is settled.
 #
-# Rules kept here: an entry is ended again by what the store has, or waived, by any writer. So neither the deletion of the
+# Rules kept here: an entry is ended again by what the store has, or accepted, by any writer. So neither the deletion of the
 # ConfigMap, nor a write that leaves an entry out or changes it, lets something come back for a moment. That further ends wait is
 # known to the server alone that remembers them: no client takes this entry out. The ConfigMap is never immutable: servers write
 # it.
 
 
-class SettledEnds:
-    name = "SettledEnds"
+class SettledTombstones:
+    name = "SettledTombstones"
 
     def admit(self, request: AdmissionRequest) -> None:
-        if request.resource != ends.CONFIG_MAPS or request.namespace != ends.NAMESPACE:
+        if request.resource != tombstones.CONFIG_MAPS or request.namespace != tombstones.NAMESPACE:
             return
         name = request.name or ((request.new or {}).get("metadata") or {}).get("name", "")
-        if name != ends.NAME:
+        if name != tombstones.NAME:
             return
         before, after = (request.old or {}).get("data") or {}, (request.new or {}).get("data") or {}
-        lost = ends.withdrawn(before, after, request.views, request.change.now)
+        lost = tombstones.withdrawn(before, after, request.views, request.change.now)
         if request.user.username == API_SERVER:
-            lost = [key for key in lost if not ends.is_more(key)]
+            lost = [key for key in lost if not tombstones.is_more(key)]
         if lost:
             raise request.forbidden(
-                f"{lost[0]} is not settled: run mooring ends apply, or mooring ends waive to let it come back"
+                f"{lost[0]} is not settled: run mooring restore-check apply, or mooring restore-check accept to let it come back"
             )
         if (request.new or {}).get("immutable"):
             raise request.forbidden("servers write this ConfigMap: it may not be immutable")

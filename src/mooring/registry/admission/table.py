@@ -21,7 +21,7 @@ from mooring.registry.admission.certificates import (
     KnownSerialNumbers,
     LineageAppendOnly,
     PodCertificateSigning,
-    SettledEnds,
+    SettledTombstones,
     SupervisorRequests,
 )
 from mooring.registry.admission.noderestriction import NodeRestriction
@@ -64,7 +64,7 @@ PLUGINS: Mapping[str, PluginRow] = {
     "LineageAppendOnly": PluginRow(LineageAppendOnly, is_fixed=True),
     "KnownSerialNumbers": PluginRow(KnownSerialNumbers),
     "KnownRevocations": PluginRow(KnownRevocations, is_fixed=True),
-    "SettledEnds": PluginRow(SettledEnds, is_fixed=True),
+    "SettledTombstones": PluginRow(SettledTombstones, is_fixed=True),
     "RBACEscalation": PluginRow(RbacEscalation, is_fixed=True, is_judge=True),
 }
 ADMISSION: Mapping[str, Callable[[], Admission]] = {name: plugin.make for name, plugin in PLUGINS.items()}

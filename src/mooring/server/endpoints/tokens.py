@@ -11,7 +11,7 @@ from prometheus_client import Counter
 from mooring.api import reviews
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring.ends import refuse_unsettled
+from mooring.api.mooring.tombstones import refuse_unsettled
 from mooring.api.reviews import TOKEN_REQUEST, user_info
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import decode_json, encode_json
@@ -197,7 +197,7 @@ async def service_account_token(context: RequestContext, issuing: TokenRequests)
         raise InvalidError.of("authentication.k8s.io", "TokenRequest", "", errors)
     # No `await` from here on: admission, binding and signature see the same views.
     await context.confirm()
-    # Judged again on the fresh views, which may have ends that wait to be settled.
+    # Judged again on the fresh views, which may have tombstones that wait to be settled.
     refuse_unsettled(issuing.registry.views)
     issuing.registry.writer.admit(
         AdmissionRequest(

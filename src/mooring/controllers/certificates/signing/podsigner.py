@@ -8,8 +8,8 @@ Rules kept here (docs/protocol/pod-certificate-requests.md#own-signers):
 * The issuance checks see a request as one of the ServiceAccount, so that the rules of the policy are for it. The node that asks for
   its Pod is judged as a requester, too.
 * The identity of a Pod ends with its Pod. What a view does not show is waited for while a request is young: the view may lag.
-* Denied and Failed are final, and a kubelet gives up. What may pass is waited for: an object that cannot be read, an end that is
-  not settled, a CA that ends.
+* Denied and Failed are final, and a kubelet gives up. What may pass is waited for: an object that cannot be read, a tombstone that
+  is not settled, a CA that ends.
 * The judgement is repeated when the certificate is published. The lineage gets an entry before.
 * The serial number follows from the uid of the request. A device that holds the key signs in a thread.
 """
@@ -32,7 +32,7 @@ from mooring.api.certificates.podcertificaterequest import (
     state_of,
 )
 from mooring.api.certificates.podrequestvalidation import DENIED, FAILED, ISSUED, requested_key
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.objectmeta import spec_of
 from mooring.api.signername import MIN_SECONDS
 from mooring.api.view import Views
@@ -124,9 +124,9 @@ class PodSigner:
         authority = None if request is None else self._authority_of(request)
         if request is None or authority is None:
             return ()
-        # After a restore, an end that waits to be settled may be about this Pod: nothing is issued meanwhile.
-        if ends.refusal(views):
-            return (Requeue(now + ends.UNSETTLED_FOR),)
+        # After a restore, a tombstone that waits to be settled may be about this Pod: nothing is issued meanwhile.
+        if tombstones.refusal(views):
+            return (Requeue(now + tombstones.UNSETTLED_FOR),)
         issuance = self._judge(request, views, now)
         if not isinstance(issuance, Issuance):
             return _unsigned(request, issuance, now)
@@ -222,7 +222,7 @@ class PodSigner:
         """Return the judgement of the certificate at its commit: that of the plan, with the same name."""
 
         def still(views: Views, now: datetime) -> bool:
-            judged = None if ends.refusal(views) else self._judge(request, views, now)
+            judged = None if tombstones.refusal(views) else self._judge(request, views, now)
             return isinstance(judged, Issuance) and judged.request.alternative_names == template.alternative_names
 
         return still

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from mooring.api.certificates.requestrecords import FAILED, conditions_of, source_address_of
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.mooring.lineagerecord import EVENT_ISSUED, MAX_TEXT, entries_of
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
@@ -125,9 +125,9 @@ class CsrSigner:
         authority = None if csr is None else self._authority_of(csr)
         if csr is None or authority is None:
             return ()
-        # After a restore, an end that waits to be settled may be about this machine: nothing is issued meanwhile.
-        if ends.refusal(views):
-            return (Requeue(now + ends.UNSETTLED_FOR),)
+        # After a restore, a tombstone that waits to be settled may be about this machine: nothing is issued meanwhile.
+        if tombstones.refusal(views):
+            return (Requeue(now + tombstones.UNSETTLED_FOR),)
         if now >= authority.not_after:
             return (Retry(f"the CA expired at {rfc3339(authority.not_after)}: nothing can be signed"),)
         # The checks ran before the approval. They are repeated, because the facts may have changed since.
@@ -230,8 +230,8 @@ def _request_of(csr: Obj) -> CertificateRequest | Objection:
 
 
 def _settled(still: Still) -> Still:
-    """Return the judgement of a certificate at its commit, which fails while an end waits to be settled, too."""
-    return lambda views, now: not ends.refusal(views) and still(views, now)
+    """Return the judgement of a certificate at its commit, which fails while a tombstone waits to be settled, too."""
+    return lambda views, now: not tombstones.refusal(views) and still(views, now)
 
 
 def _sign(

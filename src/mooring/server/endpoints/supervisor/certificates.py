@@ -34,9 +34,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, conditions_of
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring.ends import refuse_unsettled
 from mooring.api.mooring.membership import has_ended, is_terminating
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.mooring.tombstones import refuse_unsettled
 from mooring.api.view import Views
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
@@ -186,7 +186,7 @@ async def _issued_chain(context: RequestContext, issuing: NodeCertificates) -> b
         ) from None
     # The request waited for its decision, or met an earlier one. The credential may have been revoked meanwhile.
     await context.confirm()
-    # Ends may have become unsettled while the request waited.
+    # Tombstones may have become unsettled while the request waited.
     refuse_unsettled(registry.views)
     leaf = bundles.first_certificate(found)
     context.annotations[ISSUED_CREDENTIAL_ID] = f"X509SHA256={leaf.fingerprint}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from mooring.api.mooring.ends import refuse_unsettled
+from mooring.api.mooring.tombstones import refuse_unsettled
 from mooring.api.view import Views
 from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.duration import parse_duration
@@ -109,7 +109,7 @@ async def server_bootstrap(context: RequestContext, keys: ServerKeys) -> Respons
     if row is None:
         raise BadRequestError("the keys of this cluster are not in its store: its servers run with --shared-keys files")
     await context.confirm()
-    # Judged again on the fresh views, which may have ends that wait to be settled.
+    # Judged again on the fresh views, which may have tombstones that wait to be settled.
     refuse_unsettled(keys.views)
     answer = {"version": 1, "configuration": keys.configuration(), "sealedKeys": row, "datastore": keys.datastore}
     return Response(200, encode_json(answer) + b"\n", (JSON,))

@@ -1,4 +1,4 @@
-"""The gate of ends in a whole server: what answers 503, and what is not signed."""
+"""The gate of tombstones in a whole server: what answers 503, and what is not signed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mooring.api.mooring import ends
-from mooring.api.mooring.ends import refuse_unsettled
+from mooring.api.mooring import tombstones
+from mooring.api.mooring.tombstones import refuse_unsettled
 from mooring.errors import ServiceUnavailableError
 from mooring.identity import NODES
 from mooring.pki.keys import generate_key
@@ -20,19 +20,19 @@ from tests.support.loops import until
 from tests.support.manualclock import settle
 from tests.support.serverroom import Server, in_server
 
-CONFIG_MAP = f"/api/v1/namespaces/{ends.NAMESPACE}/configmaps"
+CONFIG_MAP = f"/api/v1/namespaces/{tombstones.NAMESPACE}/configmaps"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
 async def wait_for_settling(server: Server) -> None:
-    """Let one end wait."""
-    entry = {"metadata": {"name": ends.NAME}, "data": {"node.gone": ends.entry("gone", {"uid": "u"})}}
+    """Let one tombstone wait."""
+    entry = {"metadata": {"name": tombstones.NAME}, "data": {"node.gone": tombstones.entry("gone", {"uid": "u"})}}
     assert (await server.post(CONFIG_MAP, entry)).status == 201
     await settle()
 
 
 @in_server
-async def test_what_issues_answers_503_while_an_end_waits(server: Server) -> None:
+async def test_what_issues_answers_503_while_a_tombstone_waits(server: Server) -> None:
     review = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {}}
     await server.create("serviceaccounts", {"metadata": {"name": "default"}})
     issues: tuple[tuple[str, dict[str, Any], int], ...] = (
@@ -50,16 +50,16 @@ async def test_what_issues_answers_503_while_an_end_waits(server: Server) -> Non
     with pytest.raises(ServiceUnavailableError):
         refuse_unsettled(server.registry.views)  # the doors of k3s's way, and the keys for a further server
     ready = await server.get("/readyz?verbose")
-    assert (ready.status, "[!]ends-settled warning" in ready.text) == (200, True)
-    assert "mooring_ends_unsettled 1.0" in (await server.get("/metrics")).text
+    assert (ready.status, "[!]restore-check warning" in ready.text) == (200, True)
+    assert "mooring_restore_check_pending 1.0" in (await server.get("/metrics")).text
     assert (await server.get("/api/v1/nodes")).status == 200
-    assert (await server.call("DELETE", f"{CONFIG_MAP}/{ends.NAME}")).status == 200
+    assert (await server.call("DELETE", f"{CONFIG_MAP}/{tombstones.NAME}")).status == 200
     await settle()
     assert (await server.post(*issues[0][:2])).status == 201
 
 
 @in_server
-async def test_an_end_that_comes_while_a_request_waits_refuses_it(
+async def test_a_tombstone_that_comes_while_a_request_waits_refuses_it(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     review = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {}}
@@ -76,7 +76,7 @@ async def test_an_end_that_comes_while_a_request_waits_refuses_it(
 
 
 @in_server
-async def test_no_signer_signs_while_an_end_waits(server: Server) -> None:
+async def test_no_signer_signs_while_a_tombstone_waits(server: Server) -> None:
     def is_issued(name: str) -> bool:
         found = server.registry.views["certificatesigningrequests"].get(name) or {}
         return bool((found.get("status") or {}).get("certificate"))
@@ -98,9 +98,9 @@ async def test_no_signer_signs_while_an_end_waits(server: Server) -> None:
         for _ in range(20):
             await server.clock.advance(1)
         assert [name for name in requests if is_issued(name)] == []
-        data = {"data": {f"{ends.WAIVED}node.gone": "{}", "node.gone": None}}
+        data = {"data": {f"{tombstones.ACCEPTED}node.gone": "{}", "node.gone": None}}
         patched = await server.call(
-            "PATCH", f"{CONFIG_MAP}/{ends.NAME}", body=data, content_type="application/merge-patch+json"
+            "PATCH", f"{CONFIG_MAP}/{tombstones.NAME}", body=data, content_type="application/merge-patch+json"
         )
         assert patched.status == 200, patched.text
         for _ in range(20):
@@ -109,20 +109,24 @@ async def test_no_signer_signs_while_an_end_waits(server: Server) -> None:
 
 
 @supervised()
-async def test_agents_of_k3s_get_no_certificate_and_no_password_is_stored_while_an_end_waits(server: Server) -> None:
+async def test_agents_of_k3s_get_no_certificate_and_no_password_is_stored_while_a_tombstone_waits(
+    server: Server,
+) -> None:
     await wait_for_settling(server)
     for path in (CLIENT, SERVING):
         refused = await k3s_post(server, path, node=of_node())
         assert (refused.status, "nothing is issued" in refused.text) == (503, True), path
     assert list(server.registry.views["certificatesigningrequests"].list()) == []
     assert server.registry.views["secrets"].get("n1.node-password.k3s", "kube-system") is None
-    assert (await server.call("DELETE", f"{CONFIG_MAP}/{ends.NAME}")).status == 200
+    assert (await server.call("DELETE", f"{CONFIG_MAP}/{tombstones.NAME}")).status == 200
     await settle()
     assert (await k3s_post(server, CLIENT, node=of_node())).status == 200
 
 
 @in_server
-async def test_a_token_of_a_service_account_in_a_secret_is_not_filled_in_while_an_end_waits(server: Server) -> None:
+async def test_a_token_of_a_service_account_in_a_secret_is_not_filled_in_while_a_tombstone_waits(
+    server: Server,
+) -> None:
     await server.create("serviceaccounts", {"metadata": {"name": "builder"}})
     await wait_for_settling(server)
     annotations = {"kubernetes.io/service-account.name": "builder"}
@@ -133,7 +137,7 @@ async def test_a_token_of_a_service_account_in_a_secret_is_not_filled_in_while_a
             await server.clock.advance(1)
         view = server.registry.views["secrets"]
         assert "token" not in ((view.get("t", "default") or {}).get("data") or {})
-        assert (await server.call("DELETE", f"{CONFIG_MAP}/{ends.NAME}")).status == 200
+        assert (await server.call("DELETE", f"{CONFIG_MAP}/{tombstones.NAME}")).status == 200
         for _ in range(20):
             await server.clock.advance(1)
         assert "token" in (view.get("t", "default") or {})["data"]
@@ -152,8 +156,10 @@ async def test_a_token_that_came_back_authenticates_nobody_and_its_signature_goe
     async with controllers_of(server):
         await until(is_signed)
         assert (await server.get("/apis", token=token)).status == 200
-        data = {"token.abcdef": ends.entry("abcdef", {"uid": secret["metadata"]["uid"]})}
-        await server.create("configmaps", {"metadata": {"name": ends.NAME}, "data": data}, namespace=ends.NAMESPACE)
+        data = {"token.abcdef": tombstones.entry("abcdef", {"uid": secret["metadata"]["uid"]})}
+        await server.create(
+            "configmaps", {"metadata": {"name": tombstones.NAME}, "data": data}, namespace=tombstones.NAMESPACE
+        )
         await settle()
         assert (await server.get("/apis", token=token)).status == 401
         touched = {**secret, "metadata": {**secret["metadata"], "labels": {"a": "b"}}}
@@ -163,9 +169,9 @@ async def test_a_token_that_came_back_authenticates_nobody_and_its_signature_goe
 
 
 @in_server
-async def test_a_list_of_ends_that_cannot_be_read_issues_nothing(server: Server) -> None:
+async def test_a_list_of_tombstones_that_cannot_be_read_issues_nothing(server: Server) -> None:
     await wait_for_settling(server)
-    key = f"/registry/configmaps/{ends.NAMESPACE}/{ends.NAME}"
+    key = f"/registry/configmaps/{tombstones.NAMESPACE}/{tombstones.NAME}"
     found = await server.storage.get(key)
     assert found is not None
     await server.storage.update(key, b"junk", expected=found.revision)

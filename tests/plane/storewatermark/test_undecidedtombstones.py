@@ -14,14 +14,14 @@ import pytest
 
 from mooring.clock import SystemClock
 from mooring.plane.parts.foundation import RegistryParts
-from mooring.plane.storemark.markfile import FILE_NAME
-from mooring.plane.storemark.storemark import StoreMark
+from mooring.plane.storewatermark.storewatermark import StoreWatermark
+from mooring.plane.storewatermark.watermarkfile import FILE_NAME
 from mooring.storage.contract import Storage, StoredChange
 from mooring.storage.drivers import open_storage
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
-from mooring.trust.endsmark import Mark
-from tests.plane.storemark.test_storemark import compared, create, delete, in_registry, listed
+from mooring.trust.storewatermark import Watermark
+from tests.plane.storewatermark.test_storewatermark import compared, create, delete, in_registry, listed
 
 TOKEN = "/registry/secrets/kube-system/bootstrap-token-abcdef"
 NODE = "/registry/minions/n1"
@@ -39,18 +39,18 @@ async def cut(directory: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "end"),
+    ("key", "tombstone"),
     [
         pytest.param(TOKEN, "token.abcdef", id="token"),
         pytest.param(NODE, "node.n1", id="Node"),
         pytest.param(IDENTITY, "node.n1", id="NodeIdentity"),
     ],
 )
-def test_what_cannot_be_read_in_a_restored_store_waits(tmp_path: Path, key: str, end: str) -> None:
+def test_what_cannot_be_read_in_a_restored_store_waits(tmp_path: Path, key: str, tombstone: str) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
 
-    async def begin(parts: RegistryParts, mark: StoreMark) -> None:
+    async def begin(parts: RegistryParts, watermark: StoreWatermark) -> None:
         record = TokenRecord(parse_token("abcdef.0123456789abcdef"), expires=None, usages=("authentication",))
         await create(parts, "secrets", to_secret(record), "kube-system")
         if key == IDENTITY:
@@ -58,7 +58,7 @@ def test_what_cannot_be_read_in_a_restored_store_waits(tmp_path: Path, key: str,
         else:
             await create(parts, "nodes", {"metadata": {"name": "n1"}})
 
-    async def end_them(parts: RegistryParts, mark: StoreMark) -> None:
+    async def end_them(parts: RegistryParts, watermark: StoreWatermark) -> None:
         if key == IDENTITY:
             await create(parts, "nodes", {"metadata": {"name": "n1"}})
         await delete(parts, "nodes", "n1")
@@ -74,11 +74,11 @@ def test_what_cannot_be_read_in_a_restored_store_waits(tmp_path: Path, key: str,
         shutil.copy(file, tmp_path)
     asyncio.run(cut(tmp_path, key))
 
-    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
-        await mark.judge()
+    async def judged(parts: RegistryParts, watermark: StoreWatermark) -> None:
+        await watermark.judge()
         await parts.registry.reader.fresh()
-        assert end in listed(parts)
-        assert not mark.is_settled
+        assert tombstone in listed(parts)
+        assert not watermark.is_settled
 
     in_registry(tmp_path, judged)
 
@@ -100,13 +100,13 @@ class SilentStorage:
 def test_a_revocation_that_is_missing_counts_as_lost_where_the_changes_are_not_read_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def revoke(parts: RegistryParts, mark: StoreMark) -> None:
+    async def revoke(parts: RegistryParts, watermark: StoreWatermark) -> None:
         spec = {"serialNumber": "1f"}
         await create(parts, "certificaterevocations", {"metadata": {"name": "serial-1f"}, "spec": spec})
 
-    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
+    async def judged(parts: RegistryParts, watermark: StoreWatermark) -> None:
         (tmp_path / FILE_NAME).write_bytes(kept)
-        monkeypatch.setattr("mooring.plane.storemark.olderstore.READ_WITHIN", 0.01)
+        monkeypatch.setattr("mooring.plane.storewatermark.olderstore.READ_WITHIN", 0.01)
         silent: Any = SilentStorage(parts.storage)
         other = await compared(parts, tmp_path, silent)
         assert not other.is_settled
@@ -123,28 +123,28 @@ def test_a_rollover_that_cannot_be_read_keeps_the_gate_closed_until_it_can_be(tm
     key = "/registry/mooring.dev/certificateauthorityrollovers/cluster-ca"
     whole: list[bytes] = []
 
-    async def begin(parts: RegistryParts, mark: StoreMark) -> None:
+    async def begin(parts: RegistryParts, watermark: StoreWatermark) -> None:
         rollover = {"metadata": {"name": "cluster-ca"}, "spec": {"phase": "TrustBoth"}}
         uid = (await create(parts, "certificateauthorityrollovers", rollover))["metadata"]["uid"]
         found = await parts.storage.get(key)
         assert found is not None
         whole.extend((found.value, uid.encode()))
 
-    async def judged(parts: RegistryParts, mark: StoreMark) -> None:
-        await mark.judge()
+    async def judged(parts: RegistryParts, watermark: StoreWatermark) -> None:
+        await watermark.judge()
         await parts.registry.reader.fresh()
         assert [one.rpartition("-")[0] for one in listed(parts)] == ["more.rollover"]
         found = await parts.storage.get(key)
         assert found is not None
         await parts.storage.update(key, whole[0], expected=found.revision)
         await parts.registry.reader.fresh()
-        await mark.judge()
+        await watermark.judge()
         await parts.registry.reader.fresh()
-        assert mark.is_settled
+        assert watermark.is_settled
         assert listed(parts) == {}
 
     in_registry(tmp_path, begin)
     value = {"uid": whole[1].decode(), "phase": "TrustBoth", "reached": 0}
-    (tmp_path / FILE_NAME).write_bytes(Mark(5, "another", ends={"rollover": {"cluster-ca": value}}).encode())
+    (tmp_path / FILE_NAME).write_bytes(Watermark(5, "another", tombstones={"rollover": {"cluster-ca": value}}).encode())
     asyncio.run(cut(tmp_path, key))
     in_registry(tmp_path, judged)

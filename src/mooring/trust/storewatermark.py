@@ -1,10 +1,10 @@
 """The high-water mark of one server: how far its store had come, and what had ended by then, as text.
 
 Rules kept here:
-* Ends only grow: a mark is compared with a store to see what a store that was restored would bring back.
-* An end has a kind, a name and a value. Kinds and what their values mean stand in `mooring.api.mooring.ends`.
-* The newest ends of a kind are kept, up to MAX_ENDS.
-* A text that is not a mark is refused whole: what cannot be read is not an empty mark.
+* Tombstones only grow: a watermark is compared with a store to see what a store that was restored would bring back.
+* A tombstone has a kind, a name and a value. Kinds and what their values mean stand in `mooring.api.mooring.tombstones`.
+* The newest tombstones of a kind are kept, up to MAX_TOMBSTONES.
+* A text that is not a watermark is refused whole: what cannot be read is not an empty watermark.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from mooring.trust.lineage import Checkpoint, parse_checkpoint
 VERSION = 1
 MAX_REVISION = 2**60
 """Revisions are below 2**63; a greater number is damage."""
-MAX_ENDS = 10_000
-"""Ends of each kind: a cluster of 5 000 nodes replaced twice. 10 000 take about 2 MB."""
+MAX_TOMBSTONES = 10_000
+"""Tombstones of each kind: a cluster of 5 000 nodes replaced twice. 10 000 take about 2 MB."""
 MAX_CHECKPOINTS = 1000
 """Ends of the lineage: one for each time that records were found to be missing."""
 
 _SERVER = re.compile("[0-9a-f]{0,32}")
 
 Value = Mapping[str, Any]
-Ends = Mapping[str, Mapping[str, Value]]
-"""Ends by kind and name, the oldest first."""
+Tombstones = Mapping[str, Mapping[str, Value]]
+"""Tombstones by kind and name, the oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Watermark:
     """Memory that one server has of its store."""
 
     revision: int = 0
@@ -45,11 +45,11 @@ class Mark:
     """uid of the Namespace kube-system, which identifies the cluster; "" before it was seen."""
     lineage: tuple[Checkpoint, ...] = ()
     """End of the lineage, the newest last; the others are evidence of records that went missing."""
-    ends: Ends = field(default_factory=dict)
+    tombstones: Tombstones = field(default_factory=dict)
     server: str = ""
     """Name of this server's count in the store; "" before the first one."""
-    witness: int = 0
-    """Count that the store has, or had: a store with a lower one is older than this mark."""
+    epoch: int = 0
+    """Count that the store has, or had: a store with a lower one is older than this watermark."""
 
     @property
     def head(self) -> Checkpoint | None:
@@ -57,52 +57,60 @@ class Mark:
         return self.lineage[-1] if self.lineage else None
 
     def encode(self) -> bytes:
-        """Return the mark as text."""
+        """Return the watermark as text."""
         document = {
             "version": VERSION,
             "revision": self.revision,
             "cluster": self.cluster,
             "lineage": [str(one) for one in self.lineage[-MAX_CHECKPOINTS:]],
-            "ends": {kind: dict(list(ends.items())[-MAX_ENDS:]) for kind, ends in self.ends.items() if ends},
+            "ends": {
+                kind: dict(list(tombstones.items())[-MAX_TOMBSTONES:])
+                for kind, tombstones in self.tombstones.items()
+                if tombstones
+            },
             "server": self.server,
-            "witness": self.witness,
+            "witness": self.epoch,
         }
-        return msgspec.json.encode(document) + b"\n"  # 2 ms for 40 000 ends, where json takes 24
+        return msgspec.json.encode(document) + b"\n"  # 2 ms for 40 000 tombstones, where json takes 24
 
 
-def make_room(ends: dict[str, Value], now: str) -> None:
-    """Drop one of the ends of a kind where there are more than MAX_ENDS: one that is over at `now`, or else the oldest."""
-    if len(ends) > MAX_ENDS:
-        over = (name for name, end in ends.items() if str(end.get("expiry", now)) < now)
-        del ends[next(over, next(iter(ends)))]
+def make_room(tombstones: dict[str, Value], now: str) -> None:
+    """Drop one of more than MAX_TOMBSTONES tombstones of a kind: one that is over at `now`, or else the oldest."""
+    if len(tombstones) > MAX_TOMBSTONES:
+        over = (name for name, one in tombstones.items() if str(one.get("expiry", now)) < now)
+        del tombstones[next(over, next(iter(tombstones)))]
 
 
-def parse_mark(text: bytes) -> Mark:
-    """Return the mark in a text. Raises ConfigError."""
+def parse_watermark(text: bytes) -> Watermark:
+    """Return the watermark in a text. Raises ConfigError."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
         raise ConfigError("it is not JSON") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise ConfigError(f"it is not a mark of version {VERSION}")
+        raise ConfigError(f"it is not a watermark of version {VERSION}")
     revision, cluster = document.get("revision"), document.get("cluster")
-    lineage, ends = document.get("lineage"), document.get("ends")
+    lineage, tombstones = document.get("lineage"), document.get("ends")
     if type(revision) is not int or not 0 <= revision <= MAX_REVISION or not isinstance(cluster, str):
         raise ConfigError("its revision or its cluster is damaged")
-    if not isinstance(lineage, list) or not all(isinstance(one, str) for one in lineage) or not _are_ends(ends):
-        raise ConfigError("its lineage or its ends are damaged")
-    server, witness = document.get("server", ""), document.get("witness", 0)  # a mark of an earlier version has none
+    if (
+        not isinstance(lineage, list)
+        or not all(isinstance(one, str) for one in lineage)
+        or not _are_tombstones(tombstones)
+    ):
+        raise ConfigError("its lineage or its tombstones are damaged")
+    server, epoch = document.get("server", ""), document.get("witness", 0)  # a watermark of an earlier version has none
     if (
         not isinstance(server, str)
         or not _SERVER.fullmatch(server)
-        or type(witness) is not int
-        or not 0 <= witness <= MAX_REVISION
+        or type(epoch) is not int
+        or not 0 <= epoch <= MAX_REVISION
     ):
         raise ConfigError("its count of the store is damaged")
-    return Mark(revision, cluster, tuple(map(parse_checkpoint, lineage)), ends, server, witness)
+    return Watermark(revision, cluster, tuple(map(parse_checkpoint, lineage)), tombstones, server, epoch)
 
 
-def _are_ends(found: Any) -> TypeGuard[Ends]:
+def _are_tombstones(found: Any) -> TypeGuard[Tombstones]:
     return isinstance(found, dict) and all(
         isinstance(names, dict) and all(isinstance(value, dict) for value in names.values()) for names in found.values()
     )

@@ -1,4 +1,4 @@
-"""The gate of ends: what a store would bring back, what waits, and when nothing is issued."""
+"""The gate of tombstones: what a store would bring back, what waits, and when nothing is issued."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mooring.api.mooring import ends
-from mooring.api.mooring.ends import End
+from mooring.api.mooring import tombstones
+from mooring.api.mooring.tombstones import Tombstone
 from mooring.api.view import FixedView, Views
 from mooring.errors import ServiceUnavailableError
 from mooring.trust.lineage import Checkpoint, record_name
@@ -62,14 +62,14 @@ EMPTY: dict[str, FixedView] = {
         "nodes",
         "nodeidentities",
         "configmaps",
-        ends.ROLLOVERS,
+        tombstones.ROLLOVERS,
         "lineagerecords",
     )
 }
 BEFORE, AFTER = {"issuedBefore": "2026-01-01T00:00:00Z"}, {"issuedBefore": "2026-02-01T00:00:00Z"}
 LOST_ENTRY = {"certificaterevocations": FixedView(unreadable={("", "node-n1"): "damaged"})}
 LOST_TOKEN = {"secrets": FixedView(unreadable={("kube-system", "bootstrap-token-abcdef"): "damaged"})}
-LOST_ROLLOVER = {ends.ROLLOVERS: FixedView(unreadable={("", "cluster-ca"): "damaged"})}
+LOST_ROLLOVER = {tombstones.ROLLOVERS: FixedView(unreadable={("", "cluster-ca"): "damaged"})}
 LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "damaged"})}
 
 
@@ -169,7 +169,7 @@ LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "da
             "rollover",
             "cluster-ca",
             {"uid": "u1", "reached": 2},
-            {ends.ROLLOVERS: FixedView([rollover("u1", 1)])},
+            {tombstones.ROLLOVERS: FixedView([rollover("u1", 1)])},
             True,
             id="an earlier phase",
         ),
@@ -177,7 +177,7 @@ LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "da
             "rollover",
             "cluster-ca",
             {"uid": "u1", "reached": 2},
-            {ends.ROLLOVERS: FixedView([rollover("u2", 3)])},
+            {tombstones.ROLLOVERS: FixedView([rollover("u2", 3)])},
             True,
             id="another rollover",
         ),
@@ -185,7 +185,7 @@ LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "da
             "rollover",
             "cluster-ca",
             {"uid": "u1", "reached": 2},
-            {ends.ROLLOVERS: FixedView([rollover("u1", 2)])},
+            {tombstones.ROLLOVERS: FixedView([rollover("u1", 2)])},
             False,
             id="the phase",
         ),
@@ -198,8 +198,8 @@ LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "da
 def test_what_a_store_would_bring_back(
     kind: str, name: str, value: dict[str, Any], store: dict[str, FixedView], returns: bool
 ) -> None:
-    found = list(ends.returning({kind: {name: value}}, None, {**EMPTY, **store}, 3, NOW, 50))
-    assert found == ([(End(kind), name, value)] if returns else [])
+    found = list(tombstones.returning({kind: {name: value}}, None, {**EMPTY, **store}, 3, NOW, 50))
+    assert found == ([(Tombstone(kind), name, value)] if returns else [])
 
 
 @pytest.mark.parametrize(
@@ -212,22 +212,22 @@ def test_what_a_store_would_bring_back(
 def test_every_deleted_object_of_a_name_is_remembered(kind: str, name: str, plural: str, obj: dict[str, Any]) -> None:
     value: dict[str, Any] = {"uid": "u0"}
     for uid in ("u1", "u2", "u2", "u3"):
-        value = ends.after_another({"uid": uid}, value)
+        value = tombstones.after_another({"uid": uid}, value)
     assert value == {"uid": "u3", "earlier": ["u2", "u1", "u0"]}
-    assert ends.after_another({"uid": "u1"}, None) == {"uid": "u1"}
+    assert tombstones.after_another({"uid": "u1"}, None) == {"uid": "u1"}
     for edited in ({}, {"earlier": 7}, {"uid": None, "earlier": [None]}):
-        assert ends.after_another({"uid": "u1"}, edited) == {"uid": "u1"}
-    found = list(ends.returning({kind: {name: value}}, None, {**EMPTY, plural: FixedView([obj])}, 3, NOW))
-    assert found == [(End(kind), name, {"uid": "u1"})]
+        assert tombstones.after_another({"uid": "u1"}, edited) == {"uid": "u1"}
+    found = list(tombstones.returning({kind: {name: value}}, None, {**EMPTY, plural: FixedView([obj])}, 3, NOW))
+    assert found == [(Tombstone(kind), name, {"uid": "u1"})]
     other = FixedView([{"metadata": {**obj["metadata"], "uid": "u9"}}])
-    assert not list(ends.returning({kind: {name: value}}, None, {**EMPTY, plural: other}, 3, NOW))
+    assert not list(tombstones.returning({kind: {name: value}}, None, {**EMPTY, plural: other}, 3, NOW))
 
 
 def test_of_many_deleted_objects_of_a_name_the_newest_are_remembered() -> None:
     value: dict[str, Any] = {"uid": "u0"}
     for number in range(1, 30):
-        value = ends.after_another({"uid": f"u{number}"}, value)
-    assert value["earlier"] == [f"u{number}" for number in range(28, 28 - ends.MAX_EARLIER, -1)]
+        value = tombstones.after_another({"uid": f"u{number}"}, value)
+    assert value["earlier"] == [f"u{number}" for number in range(28, 28 - tombstones.MAX_EARLIER, -1)]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,9 @@ def test_of_many_deleted_objects_of_a_name_the_newest_are_remembered() -> None:
         pytest.param("node.n1", NODE_BACK, {}, {"nodes": FixedView([NODE])}, True, id="while the Node is there"),
         pytest.param("node.n1", NODE_BACK, {}, {}, False, id="when the Node is gone"),
         pytest.param("node.n1", {"name": "n1", **GONE}, {}, {}, True, id="a Node of which the store knows nothing"),
-        pytest.param("node.n1", {"name": "n1", **GONE}, {}, identity(nodeUID="u1"), False, id="its end is recorded"),
+        pytest.param(
+            "node.n1", {"name": "n1", **GONE}, {}, identity(nodeUID="u1"), False, id="its deletion is recorded"
+        ),
         pytest.param("node.n1", NODE_BACK, {}, {"nodes": LOST_NODE}, True, id="while the Node cannot be read"),
         pytest.param("token.abcdef", {"name": "abcdef", "uid": "u1"}, {}, LOST_TOKEN, True, id="nor the token"),
         pytest.param(
@@ -245,15 +247,22 @@ def test_of_many_deleted_objects_of_a_name_the_newest_are_remembered() -> None:
         pytest.param(
             "node.n1",
             NODE_BACK,
-            {"waived.node.n1": ends.entry("n1", {"uid": "u1"})},
+            {"waived.node.n1": tombstones.entry("n1", {"uid": "u1"})},
             {"nodes": FixedView([NODE])},
             False,
-            id="waived",
+            id="accepted",
         ),
         pytest.param(
-            "node.n1", NODE_BACK, {"waived.node.n1": "{}"}, {"nodes": FixedView([NODE])}, True, id="waived with another"
+            "node.n1",
+            NODE_BACK,
+            {"waived.node.n1": "{}"},
+            {"nodes": FixedView([NODE])},
+            True,
+            id="accepted with another",
         ),
-        pytest.param("waived.node.n1", NODE_BACK, {}, {"nodes": FixedView([NODE])}, False, id="what was waived before"),
+        pytest.param(
+            "waived.node.n1", NODE_BACK, {}, {"nodes": FixedView([NODE])}, False, id="what was accepted before"
+        ),
         pytest.param("revocation.node-n1", {"name": "node-n1", **AFTER}, {}, {}, True, id="a revocation that is gone"),
         pytest.param(
             "revocation.node-n1",
@@ -271,9 +280,9 @@ def test_of_many_deleted_objects_of_a_name_the_newest_are_remembered() -> None:
 def test_an_entry_is_withdrawn(
     key: str, value: dict[str, Any], after: dict[str, str], store: dict[str, FixedView], is_withdrawn: bool
 ) -> None:
-    before = {key: ends.entry(value["name"], value)}
-    assert ends.withdrawn(before, after, {**EMPTY, **store}, NOW) == ([key] if is_withdrawn else [])
-    assert ends.withdrawn(before, before, {**EMPTY, **store}, NOW) == []
+    before = {key: tombstones.entry(value["name"], value)}
+    assert tombstones.withdrawn(before, after, {**EMPTY, **store}, NOW) == ([key] if is_withdrawn else [])
+    assert tombstones.withdrawn(before, before, {**EMPTY, **store}, NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -286,26 +295,29 @@ def test_an_entry_is_withdrawn(
     ],
 )
 def test_the_end_of_the_lineage(store: dict[str, FixedView], returns: bool) -> None:
-    found = [kind for kind, _, _ in ends.returning({}, HEAD, {**EMPTY, **store}, 0, NOW)]
-    assert found == ([End.LINEAGE] if returns else [])
+    found = [kind for kind, _, _ in tombstones.returning({}, HEAD, {**EMPTY, **store}, 0, NOW)]
+    assert found == ([Tombstone.LINEAGE] if returns else [])
 
 
 @pytest.mark.parametrize(
     ("remembered", "store", "kinds"),
     [
         pytest.param(
-            {"rollover": {"cluster-ca": {"uid": "u1", "reached": 2}}}, LOST_ROLLOVER, [End.ROLLOVER], id="rollover"
+            {"rollover": {"cluster-ca": {"uid": "u1", "reached": 2}}},
+            LOST_ROLLOVER,
+            [Tombstone.ROLLOVER],
+            id="rollover",
         ),
         pytest.param({}, LOST_ROLLOVER, [], id="a rollover that is not remembered"),
-        pytest.param({}, LOST_RECORD, [End.LINEAGE], id="the newest record"),
+        pytest.param({}, LOST_RECORD, [Tombstone.LINEAGE], id="the newest record"),
         pytest.param({"token": {"abcdef": {"uid": "u1"}}}, LOST_TOKEN, [], id="what a command applies is listed"),
     ],
 )
 def test_what_no_command_applies_is_undecided_while_it_cannot_be_read(
-    remembered: dict[str, Any], store: dict[str, FixedView], kinds: list[End]
+    remembered: dict[str, Any], store: dict[str, FixedView], kinds: list[Tombstone]
 ) -> None:
-    assert list(ends.undecided(remembered, HEAD, {**EMPTY, **store})) == kinds
-    assert list(ends.undecided(remembered, None, EMPTY)) == []
+    assert list(tombstones.undecided(remembered, HEAD, {**EMPTY, **store})) == kinds
+    assert list(tombstones.undecided(remembered, None, EMPTY)) == []
 
 
 @pytest.mark.parametrize(
@@ -318,11 +330,15 @@ def test_what_no_command_applies_is_undecided_while_it_cannot_be_read(
     ],
 )
 def test_the_uids_that_an_entry_names(value: dict[str, Any], uids: tuple[str, ...]) -> None:
-    assert ends.uids_of(value) == uids
+    assert tombstones.uids_of(value) == uids
 
 
 def with_entries(**data: str) -> Views:
-    return {"configmaps": FixedView([{"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}, "data": data}])}
+    return {
+        "configmaps": FixedView(
+            [{"metadata": {"name": tombstones.NAME, "namespace": tombstones.NAMESPACE}, "data": data}]
+        )
+    }
 
 
 @pytest.mark.parametrize(
@@ -331,20 +347,20 @@ def with_entries(**data: str) -> Views:
         pytest.param({}, True, id="a cluster whose ConfigMaps are not followed"),
         pytest.param({"configmaps": FixedView()}, True, id="nothing waits"),
         pytest.param(with_entries(), True, id="an empty list"),
-        pytest.param(with_entries(**{"waived.node.n1": "{}"}), True, id="what waited was waived"),
-        pytest.param(with_entries(**{"node.n1": "{}"}), False, id="an end waits"),
+        pytest.param(with_entries(**{"waived.node.n1": "{}"}), True, id="what waited was accepted"),
+        pytest.param(with_entries(**{"node.n1": "{}"}), False, id="a tombstone waits"),
         pytest.param(with_entries(junk="junk"), False, id="an entry that no server wrote"),
         pytest.param(
-            {"configmaps": FixedView(unreadable={(ends.NAMESPACE, ends.NAME): "damaged"})},
+            {"configmaps": FixedView(unreadable={(tombstones.NAMESPACE, tombstones.NAME): "damaged"})},
             False,
             id="it cannot be read",
         ),
     ],
 )
 def test_nothing_is_issued_while(views: Views, is_open: bool) -> None:
-    assert (ends.refusal(views) == "") is is_open
+    assert (tombstones.refusal(views) == "") is is_open
     with nullcontext() if is_open else pytest.raises(ServiceUnavailableError, match=r"^nothing is issued: "):
-        ends.refuse_unsettled(views)
+        tombstones.refuse_unsettled(views)
 
 
 @pytest.mark.parametrize(
@@ -353,21 +369,21 @@ def test_nothing_is_issued_while(views: Views, is_open: bool) -> None:
         pytest.param({}, "", id="a cluster whose ConfigMaps are not followed"),
         pytest.param({"configmaps": FixedView()}, "", id="nothing waits"),
         pytest.param(with_entries(**{"node.n1": "{}"}), "", id="all that waits is listed"),
-        pytest.param(with_entries(**{ends.more_key("token", "s1"): "{}"}), "", id="more of another kind"),
+        pytest.param(with_entries(**{tombstones.more_key("token", "s1"): "{}"}), "", id="more of another kind"),
         pytest.param(
-            with_entries(**{ends.more_key("node", "s1"): "{}"}),
-            "more ends of the kind node wait than configmaps/mooring-ends holds",
+            with_entries(**{tombstones.more_key("node", "s1"): "{}"}),
+            "more tombstones of the kind node wait than configmaps/mooring-ends holds",
             id="more of this kind",
         ),
         pytest.param(
-            {"configmaps": FixedView(unreadable={(ends.NAMESPACE, ends.NAME): "damaged"})},
+            {"configmaps": FixedView(unreadable={(tombstones.NAMESPACE, tombstones.NAME): "damaged"})},
             "configmaps/mooring-ends cannot be read: damaged",
             id="it cannot be read",
         ),
     ],
 )
-def test_the_ends_of_a_kind_are_known_unless(views: Views, why: str) -> None:
-    assert ends.unknown(views, End.NODE) == why
+def test_the_tombstones_of_a_kind_are_known_unless(views: Views, why: str) -> None:
+    assert tombstones.unknown(views, Tombstone.NODE) == why
 
 
 @pytest.mark.parametrize(
@@ -375,49 +391,55 @@ def test_the_ends_of_a_kind_are_known_unless(views: Views, why: str) -> None:
     [('{"uid":"u1"}', {"uid": "u1"}), ("junk", {}), ("[]", {}), ("[" * 100_000, {})],
     ids=["a value", "no JSON", "no object", "too deep"],
 )
-def test_an_end_that_waits_is_ended(text: str, value: dict[str, Any]) -> None:
-    assert ends.ended(with_entries(**{"node.n1": text}), End.NODE, "n1") == value
-    assert ends.ended(with_entries(**{"node.n1": text}), End.NODE, "n2") is None
-    assert ends.ended({}, End.NODE, "n1") is None
+def test_a_tombstone_that_waits_is_ended(text: str, value: dict[str, Any]) -> None:
+    assert tombstones.ended(with_entries(**{"node.n1": text}), Tombstone.NODE, "n1") == value
+    assert tombstones.ended(with_entries(**{"node.n1": text}), Tombstone.NODE, "n2") is None
+    assert tombstones.ended({}, Tombstone.NODE, "n1") is None
 
 
 def test_a_name_that_is_too_long_for_a_key_is_hashed() -> None:
     name = "node-" + "a" * 248
-    key = ends.key_of(End.REVOCATION, name)
+    key = tombstones.key_of(Tombstone.REVOCATION, name)
     assert key.startswith("revocation.sha256-")
-    assert len(ends.WAIVED + key) <= 253
-    assert ends.ended(with_entries(**{key: ends.entry(name, {})}), End.REVOCATION, name) == {"name": name}
-    assert ends.key_of(End.REVOCATION, "node-a") == "revocation.node-a"
+    assert len(tombstones.ACCEPTED + key) <= 253
+    assert tombstones.ended(with_entries(**{key: tombstones.entry(name, {})}), Tombstone.REVOCATION, name) == {
+        "name": name
+    }
+    assert tombstones.key_of(Tombstone.REVOCATION, "node-a") == "revocation.node-a"
 
 
 @pytest.mark.parametrize(
-    ("waived", "value", "is_waived"),
+    ("accepted", "value", "is_accepted"),
     [
-        pytest.param(None, {"uid": "u1"}, False, id="nothing was waived"),
+        pytest.param(None, {"uid": "u1"}, False, id="nothing was accepted"),
         pytest.param({"uid": "u1"}, {"uid": "u1"}, True, id="the same"),
         pytest.param({"uid": "u1"}, {"uid": "u2"}, False, id="another object"),
-        pytest.param({"uid": "u1"}, {"uid": "u1", "waivers": 1}, False, id="the object ended again after the waiver"),
-        pytest.param({"uid": "u1", "waivers": 1}, {"uid": "u1"}, True, id="the first end of one that was waived twice"),
+        pytest.param(
+            {"uid": "u1"}, {"uid": "u1", "waivers": 1}, False, id="the object ended again after the acceptance"
+        ),
+        pytest.param(
+            {"uid": "u1", "waivers": 1}, {"uid": "u1"}, True, id="the first tombstone of one that was accepted twice"
+        ),
         pytest.param({"uid": "u1", "waivers": 1}, {"uid": "u2"}, False, id="another object, earlier"),
         pytest.param({"uid": "u1", "waivers": "1"}, {"uid": "u1"}, False, id="a count that is not a number"),
         pytest.param(GONE, {"uid": "u1", "deletedAt": "2025-12-01T00:00:01Z"}, True, id="as another server saw it"),
         pytest.param({"uid": "u1"}, GONE, True, id="as a server saw it that found the Node"),
     ],
 )
-def test_a_waiver_covers_what_had_ended_before_it(
-    waived: dict[str, Any] | None, value: dict[str, Any], is_waived: bool
+def test_an_acceptance_covers_what_had_ended_before_it(
+    accepted: dict[str, Any] | None, value: dict[str, Any], is_accepted: bool
 ) -> None:
-    data = {} if waived is None else {"waived.node.n1": ends.entry("n1", waived)}
-    assert ends.is_waived(data, "node.n1", ends.entry("n1", value)) is is_waived
+    data = {} if accepted is None else {"waived.node.n1": tombstones.entry("n1", accepted)}
+    assert tombstones.is_accepted(data, "node.n1", tombstones.entry("n1", value)) is is_accepted
 
 
-def test_an_end_counts_the_waivers_before_it() -> None:
+def test_a_tombstone_counts_the_acceptances_before_it() -> None:
     data: dict[str, str] = {}
     value: dict[str, Any] = {"uid": "u1"}
     for count in (0, 1, 2):
-        value = ends.after_waiver(data, End.NODE, "n1", {"uid": "u1"})
+        value = tombstones.after_acceptance(data, Tombstone.NODE, "n1", {"uid": "u1"})
         assert value.get("waivers", 0) == count
-        data["waived.node.n1"] = ends.entry("n1", value)
+        data["waived.node.n1"] = tombstones.entry("n1", value)
 
 
 @pytest.mark.parametrize(
@@ -429,22 +451,22 @@ def test_an_end_counts_the_waivers_before_it() -> None:
 )
 def test_the_other_objects_of_a_name_stay_remembered(uid: str, left: dict[str, Any]) -> None:
     value = {"uid": "u3", "deletedAt": NODE_GONE, "waivers": 1, "earlier": ["u2", "u1"]}
-    assert ends.without(value, uid) == left
+    assert tombstones.without(value, uid) == left
 
 
 @pytest.mark.parametrize(
     ("value", "left"), [({"uid": "u1"}, None), ({"uid": "u1", "earlier": ["u0"]}, {"uid": "u0"})], ids=str
 )
-def test_the_waived_object_of_a_name_is_not_remembered(value: dict[str, Any], left: dict[str, Any] | None) -> None:
-    assert ends.without(value, "u1") == left
+def test_the_accepted_object_of_a_name_is_not_remembered(value: dict[str, Any], left: dict[str, Any] | None) -> None:
+    assert tombstones.without(value, "u1") == left
 
 
 @pytest.mark.parametrize(
     ("kind", "plural", "obj", "name"), [("token", "secrets", TOKEN, "abcdef"), ("node", "nodes", NODE, "n1")]
 )
-def test_an_earlier_object_comes_back_with_the_count_of_waivers(
+def test_an_earlier_object_comes_back_with_the_count_of_acceptances(
     kind: str, plural: str, obj: dict[str, Any], name: str
 ) -> None:
     remembered = {kind: {name: {"uid": "u2", "earlier": ["u1"], "waivers": 1}}}
     store: Views = {**EMPTY, plural: FixedView([obj])}
-    assert list(ends.returning(remembered, None, store, 0, NOW)) == [(kind, name, {"uid": "u1", "waivers": 1})]
+    assert list(tombstones.returning(remembered, None, store, 0, NOW)) == [(kind, name, {"uid": "u1", "waivers": 1})]

@@ -8,20 +8,20 @@ import pytest
 
 from mooring.errors import StorageError
 from mooring.storage.contract import Entry, RevisionMismatchError
-from mooring.storage.keyspace import WITNESSES
+from mooring.storage.keyspace import SERVER_EPOCHS
 from mooring.storage.memory import MemoryStorage
-from mooring.storage.restores import add_witness, read_witness
+from mooring.storage.restores import add_epoch, read_epoch
 
 
 def test_each_server_has_a_count_that_only_grows() -> None:
     async def scenario() -> None:
         storage = MemoryStorage()
         await storage.open()
-        assert await read_witness(storage, "a") == 0
-        assert (await add_witness(storage, "a", 0))[0] == 1
-        assert await add_witness(storage, "a", 0) == (2, await storage.revision()), "a copy of the server has counted"
-        assert (await add_witness(storage, "a", 7))[0] == 8
-        assert [await read_witness(storage, name) for name in ("a", "b")] == [8, 0]
+        assert await read_epoch(storage, "a") == 0
+        assert (await add_epoch(storage, "a", 0))[0] == 1
+        assert await add_epoch(storage, "a", 0) == (2, await storage.revision()), "a copy of the server has counted"
+        assert (await add_epoch(storage, "a", 7))[0] == 8
+        assert [await read_epoch(storage, name) for name in ("a", "b")] == [8, 0]
 
     asyncio.run(scenario())
 
@@ -31,10 +31,10 @@ def test_a_count_that_cannot_be_read_is_none_and_is_written_again(value: bytes) 
     async def scenario() -> None:
         storage = MemoryStorage()
         await storage.open()
-        await storage.create(f"{WITNESSES}a", value)
-        assert await read_witness(storage, "a") == 0
-        assert (await add_witness(storage, "a", 3))[0] == 4
-        assert await read_witness(storage, "a") == 4
+        await storage.create(f"{SERVER_EPOCHS}a", value)
+        assert await read_epoch(storage, "a") == 0
+        assert (await add_epoch(storage, "a", 3))[0] == 4
+        assert await read_epoch(storage, "a") == 4
 
     asyncio.run(scenario())
 
@@ -46,9 +46,9 @@ def test_a_key_that_changes_all_the_time_is_an_error(monkeypatch: pytest.MonkeyP
     async def scenario() -> None:
         storage = MemoryStorage()
         await storage.open()
-        await storage.create(f"{WITNESSES}a", b"1")
+        await storage.create(f"{SERVER_EPOCHS}a", b"1")
         monkeypatch.setattr(MemoryStorage, "update", refused)
         with pytest.raises(StorageError, match="writes to the store all the time"):
-            await add_witness(storage, "a", 0)
+            await add_epoch(storage, "a", 0)
 
     asyncio.run(scenario())

@@ -1,9 +1,9 @@
-"""List the ends that an older store would bring back, in the ConfigMap of ends.
+"""List the tombstones that an older store would bring back, in the ConfigMap of tombstones.
 
 Rules kept here:
-* The ConfigMap (`mooring.api.mooring.ends`) closes the gate on every server until it is settled.
+* The ConfigMap (`mooring.api.mooring.tombstones`) closes the gate on every server until it is settled.
 * The list is bounded. While one server remembers more, an entry says so, and nothing of that kind counts.
-* A damaged mark is an end of its own, which an administrator waives.
+* A damaged watermark is a tombstone of its own, which an administrator accepts.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from mooring.api.mooring import certificaterevocation, ends
-from mooring.api.mooring.ends import End
+from mooring.api.mooring import certificaterevocation, tombstones
+from mooring.api.mooring.tombstones import Tombstone
 from mooring.api.objectmeta import spec_of
 from mooring.clock import Clock
 from mooring.errors import AlreadyExistsError, ApiError, ConfigError, ConflictError, StorageError
-from mooring.plane.storemark.markfile import MarkFile
+from mooring.plane.storewatermark.watermarkfile import WatermarkFile
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.registry.store import Registry
 from mooring.storage.contract import Storage
@@ -29,15 +29,15 @@ log = logging.getLogger("mooring")
 TRIES = 10
 """Attempts to write an object, while other servers do so."""
 LISTED = 20
-"""Ends that the log lists; `mooring ends list` lists all."""
+"""Tombstones that the log lists; `mooring restore-check list` lists all."""
 
 
-class EndsList:
-    """The part of the list of ends that one server writes."""
+class TombstoneList:
+    """The part of the list of tombstones that one server writes."""
 
     def __init__(
         self,
-        file: MarkFile,
+        file: WatermarkFile,
         registry: Registry,
         api: RegistryApi,
         storage: Storage,
@@ -53,74 +53,82 @@ class EndsList:
         self._holds_lock = holds_lock
 
     async def update(self) -> Mapping[str, str] | None:
-        """List the ends that would come back. Return the entries when none is left to settle, else None. Raises MooringError."""
+        """List what would come back. Return the entries when no tombstone is left to settle, else None. Raises MooringError."""
         registry = self._registry
         for _ in range(TRIES):
-            view = registry.views[ends.CONFIG_MAPS]
-            if view.problem(ends.NAME, ends.NAMESPACE):
+            view = registry.views[tombstones.CONFIG_MAPS]
+            if view.problem(tombstones.NAME, tombstones.NAMESPACE):
                 return None  # the gate is closed until it can be read
-            config_map = view.get(ends.NAME, ends.NAMESPACE)
+            config_map = view.get(tombstones.NAME, tombstones.NAMESPACE)
             data: dict[str, str] = dict((config_map or {}).get("data") or {})
             wanted = await self._wanted(data)
-            mark = self._file.mark
-            unread = tuple(ends.undecided(mark.ends, mark.head, registry.views))
+            watermark = self._file.watermark
+            unread = tuple(tombstones.undecided(watermark.tombstones, watermark.head, registry.views))
             added = [one for one in wanted.items() if one[0] not in data]
-            room = max(0, ends.MAX_PENDING - sum(not ends.is_more(key) for key in ends.pending(config_map)))
+            room = max(
+                0, tombstones.MAX_PENDING - sum(not tombstones.is_more(key) for key in tombstones.pending(config_map))
+            )
             listed = dict(added[:room])
-            more = self._more((*(ends.key_of(kind, "") for kind in unread), *(key for key, _ in added[room:])))
+            more = self._more((*(tombstones.key_of(kind, "") for kind in unread), *(key for key, _ in added[room:])))
             others = {key: text for key, text in data.items() if not self._is_own_more(key)}
             merged = {**others, **listed, **more}
             if merged != data:
-                obj = config_map or {"metadata": {"name": ends.NAME, "namespace": ends.NAMESPACE}}
+                obj = config_map or {"metadata": {"name": tombstones.NAME, "namespace": tombstones.NAMESPACE}}
                 write = self._api.create if config_map is None else self._api.update
                 try:
-                    await write(ends.CONFIG_MAPS, {**obj, "data": merged})
+                    await write(tombstones.CONFIG_MAPS, {**obj, "data": merged})
                 except (AlreadyExistsError, ConflictError):
                     await registry.reader.fresh()
                     continue
                 if listed and self._holds_lock():
                     _report(listed)
             return None if wanted or unread else merged
-        raise StorageError("the ends of a store that is older could not be written: other servers write them, too")
+        raise StorageError(
+            "the tombstones of a store that is older could not be written: other servers write them, too"
+        )
 
     def waits(self) -> bool:
-        """Return true while ends that are listed wait to be settled, and while the list cannot be read."""
-        view = self._registry.views[ends.CONFIG_MAPS]
-        pending = ends.pending(view.get(ends.NAME, ends.NAMESPACE))
-        return any(not ends.is_more(key) for key in pending) or bool(view.problem(ends.NAME, ends.NAMESPACE))
+        """Return true while tombstones that are listed wait to be settled, and while the list cannot be read."""
+        view = self._registry.views[tombstones.CONFIG_MAPS]
+        pending = tombstones.pending(view.get(tombstones.NAME, tombstones.NAMESPACE))
+        return any(not tombstones.is_more(key) for key in pending) or bool(
+            view.problem(tombstones.NAME, tombstones.NAMESPACE)
+        )
 
     def _more(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return the entries that stand for ends without room in the list, one for each kind."""
+        """Return the entries that stand for tombstones without room in the list, one for each kind."""
         server = self._file.server
         kinds = dict.fromkeys(key.partition(".")[0] for key in keys)
-        return {ends.more_key(kind, server): ends.entry(f"{kind}-{server}", {"kind": kind}) for kind in kinds}
+        return {
+            tombstones.more_key(kind, server): tombstones.entry(f"{kind}-{server}", {"kind": kind}) for kind in kinds
+        }
 
     def _is_own_more(self, key: str) -> bool:
-        return ends.is_more(key) and key.endswith(f"-{self._file.server}")
+        return tombstones.is_more(key) and key.endswith(f"-{self._file.server}")
 
     async def _wanted(self, data: Mapping[str, str]) -> dict[str, str]:
-        """Return the entries of ends that would come back and were not waived."""
+        """Return the entries of tombstones that would come back and were not accepted."""
         file = self._file
         found: dict[str, str] = {}
         if file.damage:
             name = file.directory.name
-            found[ends.key_of(End.MARK, name)] = ends.entry(name, file.value_of_damage())
+            found[tombstones.key_of(Tombstone.WATERMARK, name)] = tombstones.entry(name, file.value_of_damage())
         keys = await shared_keys(self._storage)
         try:
-            coming = ends.returning(
-                {kind: values for kind, values in file.mark.ends.items() if kind != End.REVOCATION},
-                file.mark.head,
+            coming = tombstones.returning(
+                {kind: values for kind, values in file.watermark.tombstones.items() if kind != Tombstone.REVOCATION},
+                file.watermark.head,
                 self._registry.views,
                 keys["generation"],
                 self._clock.now(),
                 keys["created"],
             )
             for kind, name, value in coming:
-                found[ends.key_of(kind, name)] = ends.entry(name, value)
+                found[tombstones.key_of(kind, name)] = tombstones.entry(name, value)
         except (ValueError, KeyError, TypeError) as error:
-            file.damage = f"{file.path}: an end has no value that can be read ({error!r})"
-            found[ends.key_of(End.MARK, "values")] = ends.entry("values", file.value_of_damage())
-        return {key: text for key, text in found.items() if not ends.is_waived(data, key, text)}
+            file.damage = f"{file.path}: a tombstone has no value that can be read ({error!r})"
+            found[tombstones.key_of(Tombstone.WATERMARK, "values")] = tombstones.entry("values", file.value_of_damage())
+        return {key: text for key, text in found.items() if not tombstones.is_accepted(data, key, text)}
 
 
 async def shared_keys(storage: Storage) -> dict[str, int]:
@@ -141,8 +149,8 @@ def _report(listed: Mapping[str, str]) -> None:
     keys = list(listed)
     more = f" and {len(keys) - LISTED} more" if len(keys) > LISTED else ""
     log.error(
-        "the store is older than what this server remembers. It serves, and issues nothing, until these ends are applied or "
-        "waived with `mooring ends`: %s%s",
+        "the store is older than what this server remembers. It serves, and issues nothing, until these tombstones are applied or "
+        "accepted with `mooring restore-check`: %s%s",
         ", ".join(keys[:LISTED]),
         more,
     )
@@ -159,7 +167,7 @@ MADE_AT_ONCE = 64
 class RevocationsAgain:
     """Revocations that one process makes again."""
 
-    def __init__(self, file: MarkFile, registry: Registry, api: RegistryApi, clock: Clock) -> None:
+    def __init__(self, file: WatermarkFile, registry: Registry, api: RegistryApi, clock: Clock) -> None:
         self._file = file
         self._registry = registry
         self._api = api
@@ -177,11 +185,11 @@ class RevocationsAgain:
     async def make(self) -> None:
         """Make the revocations again that the store lacks. Raises StorageError.
 
-        One that cannot be made is damage of the mark: nothing is issued until an administrator has waived it.
+        One that cannot be made is damage of the watermark: nothing is issued until an administrator has accepted it.
         """
-        remembered = {str(End.REVOCATION): self._file.mark.ends.get(End.REVOCATION, {})}
+        remembered = {str(Tombstone.REVOCATION): self._file.watermark.tombstones.get(Tombstone.REVOCATION, {})}
         try:
-            coming = list(ends.returning(remembered, None, self._registry.views, 0, self._clock.now()))
+            coming = list(tombstones.returning(remembered, None, self._registry.views, 0, self._clock.now()))
         except (ValueError, KeyError, TypeError) as error:
             self._file.damage = f"{self._file.path}: a revocation has no value that can be read ({error!r})"
             coming = []
@@ -219,7 +227,7 @@ class RevocationsAgain:
     async def _create(self, name: str, spec: Mapping[str, Any]) -> None:
         registry, plural = self._registry, certificaterevocation.PLURAL
         for _ in range(TRIES):
-            if not ends.revokes_less(registry.views, name, spec):
+            if not tombstones.revokes_less(registry.views, name, spec):
                 return
             present = registry.views[plural].get(name)
             try:

@@ -1,9 +1,9 @@
 """The file `store.mark` of a data directory: reading it, writing it, its lock, and its damage.
 
 Rules kept here:
-* A damaged mark is an end of its own, which an administrator waives. The file is then kept beside the new one.
-* A mark that exists and cannot be read now (no descriptor left, a failing disk) is not damaged: the server does not start, because
-  it would skip the judgement.
+* A damaged watermark is a tombstone of its own, which an administrator accepts. The file is then kept beside the new one.
+* A watermark that exists and cannot be read now (no descriptor left, a failing disk) is not damaged: the server does not start,
+  because it would skip the judgement.
 * Of several workers the one that holds the lock writes.
 """
 
@@ -23,8 +23,8 @@ from typing import Any
 from mooring.client.files import MAX_READ, read_limited, write_atomic
 from mooring.errors import ConfigError
 from mooring.plane.datadirectory import no_lock, open_lock
-from mooring.trust.endsmark import Mark, parse_mark
 from mooring.trust.lineage import parse_checkpoint
+from mooring.trust.storewatermark import Watermark, parse_watermark
 
 log = logging.getLogger("mooring")
 
@@ -34,23 +34,23 @@ DAMAGED_SUFFIX = ".damaged"
 MAX_BYTES = 64 << 20
 
 
-class DamagedMarkError(ConfigError):
-    """The content of the file is not a mark."""
+class DamagedWatermarkError(ConfigError):
+    """The content of the file is not a watermark."""
 
 
-def read_mark(directory: Path) -> Mark:
-    """Return the mark in a data directory; an empty one without a file.
+def read_watermark(directory: Path) -> Watermark:
+    """Return the watermark in a data directory; an empty one without a file.
 
-    Raises DamagedMarkError for content that is not a mark, ConfigError for a file that cannot be read now.
+    Raises DamagedWatermarkError for content that is not a watermark, ConfigError for a file that cannot be read now.
     """
     path = directory / FILE_NAME
     text = _content(path, MAX_BYTES)
     if text is None:
         return _of_earlier_versions(directory)
     try:
-        return parse_mark(text)
+        return parse_watermark(text)
     except ConfigError as error:
-        raise DamagedMarkError(f"{path}: {error}") from error
+        raise DamagedWatermarkError(f"{path}: {error}") from error
 
 
 def _content(path: Path, limit: int = MAX_READ) -> bytes | None:
@@ -63,19 +63,19 @@ def _content(path: Path, limit: int = MAX_READ) -> bytes | None:
         raise
 
 
-def _of_earlier_versions(directory: Path) -> Mark:
-    """Return what `store.head` and `lineage.head` say, the files that the mark has replaced. Raises as `read_mark` does."""
+def _of_earlier_versions(directory: Path) -> Watermark:
+    """Return what `store.head` and `lineage.head` say, the files before the watermark. Raises as `read_watermark` does."""
     head, lineage = directory / "store.head", directory / "lineage.head"
     revision, lines = _content(head), _content(lineage)
     try:
         checkpoints = tuple(parse_checkpoint(line) for line in (lines or b"").decode("ascii").split())
-        return Mark(int((revision or b"0").decode("ascii")), lineage=checkpoints)
+        return Watermark(int((revision or b"0").decode("ascii")), lineage=checkpoints)
     except (ValueError, ConfigError):
-        raise DamagedMarkError(f"{head} or {lineage} is damaged") from None
+        raise DamagedWatermarkError(f"{head} or {lineage} is damaged") from None
 
 
-class MarkFile:
-    """The mark of one data directory, for one process. Raises ConfigError when the file cannot be read now."""
+class WatermarkFile:
+    """The watermark of one data directory, for one process. Raises ConfigError when the file cannot be read now."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -83,26 +83,26 @@ class MarkFile:
         self.server = hashlib.sha256(f"{platform.node()}:{directory.resolve()}".encode()).hexdigest()[:16]
         """Machine and data directory of this server, which are the same after a restart and for each worker."""
         self.damage = ""
-        """Why the mark is damaged, until that is settled."""
-        self.mark = Mark()
-        """Mark in the file; an empty mark while that is damaged."""
+        """Why the watermark is damaged, until that is settled."""
+        self.watermark = Watermark()
+        """Watermark in the file; an empty watermark while that is damaged."""
         self._lock: int | None = None
         self._written = b""
         self._is_reported = False
         self._writing = threading.Lock()
         """Held while the file is written: a stop may come while a thread writes it, and must write after that."""
         try:
-            self.mark = read_mark(directory)
-        except DamagedMarkError as error:
+            self.watermark = read_watermark(directory)
+        except DamagedWatermarkError as error:
             self.report_damage(str(error))
 
     def report_damage(self, problem: str) -> None:
-        """Note that the mark is damaged, and log it."""
+        """Note that the watermark is damaged, and log it."""
         self.damage = problem
         log.error("what this server remembers of its store is damaged: %s", problem)
 
     def value_of_damage(self) -> dict[str, Any]:
-        """Return the value of a damaged mark. The time of the file tells it from one that was waived before."""
+        """Return the value of a damaged watermark. The time of the file tells it from one that was accepted before."""
         try:
             return {"problem": self.damage, "modified": self.path.stat().st_mtime_ns}
         except OSError:
@@ -113,10 +113,10 @@ class MarkFile:
         if self.path.exists():
             self.path.replace(self.path.with_name(FILE_NAME + DAMAGED_SUFFIX))
 
-    def write(self, mark: Mark) -> None:
-        """Write the mark, unless the file has it. A failure is logged."""
+    def write(self, watermark: Watermark) -> None:
+        """Write the watermark, unless the file has it. A failure is logged."""
         with self._writing:
-            text = mark.encode()
+            text = watermark.encode()
             if text == self._written:
                 return
             try:
@@ -124,16 +124,16 @@ class MarkFile:
             except ConfigError as error:
                 self._report(error)
             else:
-                self._written, self._is_reported, self.mark = text, False, mark
+                self._written, self._is_reported, self.watermark = text, False, watermark
 
     def check_lock(self) -> None:
-        """Raise ConfigError when the mark can never be written, because its lock file cannot be opened."""
+        """Raise ConfigError when the watermark can never be written, because its lock file cannot be opened."""
         os.close(open_lock(self.directory / LOCK_NAME))
 
-    def hold(self, take_over: Callable[[Mark], None]) -> bool:
+    def hold(self, take_over: Callable[[Watermark], None]) -> bool:
         """Return whether this process writes the file; take the lock when no process has it.
 
-        `take_over` is then called with what the process that wrote the mark before knows.
+        `take_over` is then called with what the process that wrote the watermark before knows.
         """
         if self._lock is None:
             try:
@@ -142,10 +142,10 @@ class MarkFile:
                 self._report(error)
         return self._lock is not None
 
-    def _take_lock(self, take_over: Callable[[Mark], None]) -> int | None:
+    def _take_lock(self, take_over: Callable[[Watermark], None]) -> int | None:
         """Return the descriptor of the lock, None when another process has it.
 
-        Raises ConfigError when the file cannot be read now, too: a mark without what it has must not replace it.
+        Raises ConfigError when the file cannot be read now, too: a watermark without what it has must not replace it.
         """
         path = self.directory / LOCK_NAME
         descriptor = open_lock(path)
@@ -161,17 +161,17 @@ class MarkFile:
             raise
         return descriptor
 
-    def _take_over(self, take_over: Callable[[Mark], None]) -> None:
+    def _take_over(self, take_over: Callable[[Watermark], None]) -> None:
         try:
-            known = read_mark(self.directory)
-        except DamagedMarkError:
+            known = read_watermark(self.directory)
+        except DamagedWatermarkError:
             return
         take_over(known)
-        self.mark = replace(
-            self.mark,
-            revision=max(self.mark.revision, known.revision),
+        self.watermark = replace(
+            self.watermark,
+            revision=max(self.watermark.revision, known.revision),
             server=known.server,
-            witness=max(self.mark.witness, known.witness),
+            epoch=max(self.watermark.epoch, known.epoch),
         )
 
     def release(self) -> None:
@@ -181,7 +181,7 @@ class MarkFile:
             self._lock = None
 
     def _report(self, problem: ConfigError) -> None:
-        """Log once that the mark is not written."""
+        """Log once that the watermark is not written."""
         if not self._is_reported:
             log.error("a store that is restored from an older copy will not be noticed: %s", problem)
         self._is_reported = True

@@ -1,4 +1,4 @@
-"""`mooring ends`: what a restored store would bring back."""
+"""`mooring restore-check`: what a restored store would bring back."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from mooring.api.mooring import ends
-from mooring.api.mooring.ends import BY_HAND, WAIVED, End, is_more, joins_of, uids_of
+from mooring.api.mooring import tombstones
 from mooring.api.mooring.membership import new_identity, with_spec
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.mooring.tombstones import ACCEPTED, BY_HAND, Tombstone, is_more, joins_of, uids_of
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
@@ -25,58 +25,58 @@ from mooring.errors import ApiError, ConfigError, ConflictError, NotFoundError
 from mooring.trust.bootstraptoken.restrictions import JOINED_KEYS
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 
-# The ConfigMap of ends, as the commands read and change it.
+# The ConfigMap of tombstones, as the commands read and change it.
 
 MAX_CONFLICTS = 10
 """Attempts, as in kubectl."""
 
 REMEDIES: Mapping[str, str] = {
-    ends.End.TOKEN: "apply deletes the token",
-    ends.End.JOINS: "apply counts the joins again",
-    ends.End.NODE: "apply deletes the Node, which ends the membership",
-    ends.End.ROLLOVER: "replace the CA again (mooring ca rollover start), then waive",
-    ends.End.SERVER_TOKEN: "replace again what was replaced: the server token (mooring token rotate --grace 0), the agent token "
-    "(mooring token rotate --agent --grace 0), the keys in pki; then waive",
-    ends.End.LINEAGE: "keep the checkpoint; the records after the restored ones are lost; then waive",
-    ends.End.MARK: "compare the audit log with the store, then waive",
-    ends.End.MORE: "settle the others, and bring back the keys of what cannot be read; the server then lists these",
+    Tombstone.TOKEN: "apply deletes the token",
+    Tombstone.JOINS: "apply counts the joins again",
+    Tombstone.NODE: "apply deletes the Node, which ends the membership",
+    Tombstone.ROLLOVER: "replace the CA again (mooring ca rollover start), then accept",
+    Tombstone.SERVER_TOKEN: "replace again what was replaced: the server token (mooring token rotate --grace 0), the agent token "
+    "(mooring token rotate --agent --grace 0), the keys in pki; then accept",
+    Tombstone.LINEAGE: "keep the checkpoint; the records after the restored ones are lost; then accept",
+    Tombstone.WATERMARK: "compare the audit log with the store, then accept",
+    Tombstone.MORE: "settle the others, and bring back the keys of what cannot be read; the server then lists these",
 }
 
 
 async def fetch(client: ClusterClient) -> Obj | None:
     """Return the ConfigMap, or None."""
     try:
-        return await client.get(ends.CONFIG_MAPS, ends.NAME, ends.NAMESPACE)
+        return await client.get(tombstones.CONFIG_MAPS, tombstones.NAME, tombstones.NAMESPACE)
     except NotFoundError:
         return None
 
 
 def waiting(config_map: Obj | None) -> dict[str, Mapping[str, Any]]:
-    """Return the ends that wait, by key."""
-    return {key: ends.value_of(text) for key, text in sorted(ends.pending(config_map).items())}
+    """Return the tombstones that wait, by key."""
+    return {key: tombstones.value_of(text) for key, text in sorted(tombstones.pending(config_map).items())}
 
 
 async def fetch_waiting(client: ClusterClient) -> dict[str, Mapping[str, Any]]:
-    """Return the ends that wait, by key. Raises NotMooringError for another API server, which remembers none."""
-    await check_is_mooring(client, "remembers ends that a restored store would bring back")
+    """Return the tombstones that wait, by key. Raises NotMooringError for another API server, which remembers none."""
+    await check_is_mooring(client, "remembers tombstones that a restored store would bring back")
     return waiting(await fetch(client))
 
 
 def kind_of(key: str) -> str:
-    """Return the kind of an end."""
+    """Return the kind of a tombstone."""
     return key.partition(".")[0]
 
 
 def selected(found: Mapping[str, Mapping[str, Any]], keys: tuple[str, ...], every: bool) -> list[str]:
     """Return the keys that the arguments choose. Raises ConfigError for one that does not wait, or that stands for others."""
     if bool(keys) == every:
-        raise ConfigError("name the ends as `mooring ends list` prints them, or give --all")
+        raise ConfigError("name the tombstones as `mooring restore-check list` prints them, or give --all")
     for key in keys:
         if key not in found:
-            raise ConfigError(f'no end "{key}" waits; see mooring ends list')
-        if ends.is_more(key):
-            raise ConfigError(f"{key} stands for ends that are not listed yet: {REMEDIES[ends.End.MORE]}")
-    return [key for key in found if not ends.is_more(key)] if every else list(keys)
+            raise ConfigError(f'no tombstone "{key}" waits; see mooring restore-check list')
+        if tombstones.is_more(key):
+            raise ConfigError(f"{key} stands for tombstones that are not listed yet: {REMEDIES[Tombstone.MORE]}")
+    return [key for key in found if not tombstones.is_more(key)] if every else list(keys)
 
 
 async def change(client: ClusterClient, edit: Callable[[dict[str, str]], None]) -> None:
@@ -88,21 +88,21 @@ async def change(client: ClusterClient, edit: Callable[[dict[str, str]], None]) 
         data: dict[str, str] = dict(config_map.get("data") or {})
         edit(data)
         try:
-            await client.update(ends.CONFIG_MAPS, {**config_map, "data": data})
+            await client.update(tombstones.CONFIG_MAPS, {**config_map, "data": data})
             return
         except ConflictError:
             if attempt == MAX_CONFLICTS:
                 raise
 
 
-# `mooring ends list`: list the ends that wait to be settled.
+# `mooring restore-check list`: list the tombstones that wait to be settled.
 
 
 @click.command("list")
 @output_option(*LISTED)
 @cluster_options
-def list_ends(output: str, chosen: ChosenCluster) -> None:
-    """List what the store would bring back: deleted tokens and Nodes, and other ends that a server remembers.
+def list_tombstones(output: str, chosen: ChosenCluster) -> None:
+    """List what the store would bring back: deleted tokens and Nodes, and other tombstones that a server remembers.
 
     Revocations are not listed: the servers have made them again.
 
@@ -110,35 +110,37 @@ def list_ends(output: str, chosen: ChosenCluster) -> None:
     """
     found = chosen.run_with_retries(fetch_waiting)
     if output in ("json", "yaml"):
-        print_document({"kind": "Ends", "items": [{"key": key, **value} for key, value in found.items()]}, output)
+        print_document(
+            {"kind": "RestoreCheck", "items": [{"key": key, **value} for key, value in found.items()]}, output
+        )
     elif output == "name":
         for key in found:
             echo(key)
     elif not found:
-        echo("No end waits to be settled.", err=True)
+        echo("No tombstone waits to be settled.", err=True)
     else:
-        print_table(["END", "REMEDY"], [[key, REMEDIES.get(kind_of(key), "waive")] for key in found])
+        print_table(["TOMBSTONE", "REMEDY"], [[key, REMEDIES.get(kind_of(key), "accept")] for key in found])
 
 
-# `mooring ends apply`: end again what a restored store brought back.
+# `mooring restore-check apply`: end again what a restored store brought back.
 #
-# Rules kept here: each end is applied by the same objects as at the first time, and leaves the list only when that succeeded. The
-# command may be repeated. An object that was made again since, with another uid, is left alone.
+# Rules kept here: each tombstone is applied by the same objects as at the first time, and leaves the list only when that succeeded.
+# The command may be repeated. An object that was made again since, with another uid, is left alone.
 
 
 @click.command("apply")
-@click.argument("end", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Apply every end that can be applied.")
+@click.argument("tombstone", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Apply every tombstone that can be applied.")
 @ending_options
 @click.pass_context
-def apply(ctx: click.Context, end: tuple[str, ...], every: bool, chosen: ChosenCluster) -> None:
+def apply(ctx: click.Context, tombstone: tuple[str, ...], every: bool, chosen: ChosenCluster) -> None:
     """End again what the store brought back: delete tokens and Nodes, and count joins again.
 
-    Each END is one that `mooring ends list` prints. The exit code is 1 when one of them has to be settled by hand.
+    Each TOMBSTONE is one that `mooring restore-check list` prints. The exit code is 1 when one of them has to be settled by hand.
     """
-    left = chosen.run(lambda client: _apply_all(client, end, every, chosen))
+    left = chosen.run(lambda client: _apply_all(client, tombstone, every, chosen))
     for key, problem in left.items():
-        remedy = problem or REMEDIES.get(kind_of(key), "no command of this version applies it; then waive")
+        remedy = problem or REMEDIES.get(kind_of(key), "no command of this version applies it; then accept")
         echo(f"{key}: {remedy}", err=True)
     if left:
         ctx.exit(1)
@@ -147,7 +149,7 @@ def apply(ctx: click.Context, end: tuple[str, ...], every: bool, chosen: ChosenC
 async def _apply_all(
     client: ClusterClient, keys: tuple[str, ...], every: bool, chosen: ChosenCluster
 ) -> dict[str, str]:
-    """Apply the ends; return the keys of those that a person has to settle, and why where an object cannot be read."""
+    """Apply the tombstones; return the keys of those that a person has to settle, and why where an object cannot be read."""
     found = await chosen.retry(lambda: fetch_waiting(client))
     left = {key: "" for key in found if is_more(key)} if every else {}
     for key in selected(found, keys, every):
@@ -173,7 +175,7 @@ async def _apply_all(
 
 def _has_value(kind: str, value: Mapping[str, Any]) -> bool:
     """Return whether an entry has what its kind needs. A server has written it, and a person may have edited it."""
-    if kind == End.JOINS and not isinstance(value.get("joins"), int):
+    if kind == Tombstone.JOINS and not isinstance(value.get("joins"), int):
         return False
     return isinstance(value.get("name"), str) and isinstance(value.get("uid"), str)
 
@@ -183,12 +185,12 @@ def _remove(data: dict[str, str], key: str) -> None:
 
 
 async def _apply(client: ClusterClient, kind: str, name: str, value: Mapping[str, Any]) -> None:
-    if kind == End.TOKEN:
+    if kind == Tombstone.TOKEN:
         await _delete(client, "secrets", secret_name(name), NAMESPACE, value)
-    elif kind == End.NODE:
+    elif kind == Tombstone.NODE:
         await _delete(client, "nodes", name, "", value)
         await _record(client, name, value["uid"])
-    elif kind == End.JOINS:
+    elif kind == Tombstone.JOINS:
         await _count_again(client, name, value["uid"], value["joins"])
 
 
@@ -238,32 +240,34 @@ async def _count_again(client: ClusterClient, token_id: str, uid: str, joins: in
     await client.update("secrets", {**secret, "metadata": {**metadata, "annotations": annotations}})
 
 
-# `mooring ends waive`: let come back what a restored store brought back.
+# `mooring restore-check accept`: let come back what a restored store brought back.
 #
-# Rules kept here: what was waived is kept in the ConfigMap, so that no other server that remembers it asks again.
+# Rules kept here: what was accepted is kept in the ConfigMap, so that no other server that remembers it asks again.
 
 
-@click.command("waive")
-@click.argument("end", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Waive every end that waits.")
+@click.command("accept")
+@click.argument("tombstone", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Accept every tombstone that waits.")
 @ending_options
-def waive(end: tuple[str, ...], every: bool, chosen: ChosenCluster) -> None:
+def accept(tombstone: tuple[str, ...], every: bool, chosen: ChosenCluster) -> None:
     """Let what the store brought back count again: deleted tokens and Nodes, and others. A revocation is deleted instead.
 
-    Each END is one that `mooring ends list` prints.
+    Each TOMBSTONE is one that `mooring restore-check list` prints.
     """
-    for key in chosen.run(lambda client: _waive_all(client, end, every, chosen)):
-        echo(f"{key} waived")
+    for key in chosen.run(lambda client: _accept_all(client, tombstone, every, chosen)):
+        echo(f"{key} accepted")
 
 
-async def _waive_all(client: ClusterClient, keys: tuple[str, ...], every: bool, chosen: ChosenCluster) -> Sequence[str]:
+async def _accept_all(
+    client: ClusterClient, keys: tuple[str, ...], every: bool, chosen: ChosenCluster
+) -> Sequence[str]:
     found = await chosen.retry(lambda: fetch_waiting(client))
-    waived = selected(found, keys, every)
+    accepted = selected(found, keys, every)
 
     def edit(data: dict[str, str]) -> None:
-        for key in waived:
+        for key in accepted:
             if key in data:
-                data[WAIVED + key] = data.pop(key)
+                data[ACCEPTED + key] = data.pop(key)
 
     await chosen.retry(lambda: change(client, edit))
-    return waived
+    return accepted

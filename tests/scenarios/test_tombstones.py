@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import PLURAL, entry_name
 from mooring.client.cluster import ClusterClient
 from mooring.errors import (
@@ -26,7 +26,7 @@ from mooring.errors import (
 from mooring.identity import NODES
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
-from mooring.plane.storemark.markfile import FILE_NAME, read_mark
+from mooring.plane.storewatermark.watermarkfile import FILE_NAME, read_watermark
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.kubeconfig import KubeconfigUser
@@ -113,7 +113,7 @@ class Cluster:
         return client_of(self.server, (self.server.data_dir / "pki" / "ca.crt").read_bytes(), user)
 
     async def keys(self) -> set[str]:
-        return set((await self.command("ends", "list", "--output", "name")).split())
+        return set((await self.command("restore-check", "list", "--output", "name")).split())
 
 
 def request(name: str, node: str) -> dict[str, Any]:
@@ -154,12 +154,12 @@ async def is_refused(cluster: Cluster, user: KubeconfigUser | None) -> bool:
 
 
 async def check_closed(cluster: Cluster) -> None:
-    """Check that ends stay ended and nothing is issued, while reads and writes of administrators go on."""
+    """Check that what had ended stays ended and nothing is issued, while reads and writes of administrators go on."""
     assert await is_refused(cluster, cluster.user)
     assert await is_refused(cluster, KubeconfigUser("x", token=Secret(cluster.gone.encode())))
     async with cluster.server.client() as client:
         assert (await client.get("namespaces", "default"))["metadata"]["name"] == "default"
-        await until(lambda: is_shown(client, b"[!]ends-settled warning"), "/readyz has the line")
+        await until(lambda: is_shown(client, b"[!]restore-check warning"), "/readyz has the line")
         review = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {}}
         with pytest.raises(ServiceUnavailableError, match="nothing is issued"):
             await client.post_path("/api/v1/namespaces/default/serviceaccounts/default/token", review)
@@ -208,18 +208,18 @@ def test_what_ended_after_a_copy_of_the_store_stays_ended_until_it_is_applied(
         await cluster.start()
         await check_closed(cluster)
         assert await cluster.keys() == expected(cluster)
-        assert server.log.count("issues nothing, until these ends") == 1
+        assert server.log.count("issues nothing, until these tombstones") == 1
         await server.stop()
         await cluster.start()  # another start comes to the same judgement
         assert await cluster.keys() == expected(cluster)
-        outcome = await asyncio.to_thread(mooring, "ends", "apply", "--all", *cluster.config)
+        outcome = await asyncio.to_thread(mooring, "restore-check", "apply", "--all", *cluster.config)
         assert outcome.code == 1
         assert "lineage.records: " in outcome.err
         async with server.client() as client:
-            await until(lambda: is_shown(client, b"[!]ends-settled warning"), "/readyz has the line")
-            await cluster.command("ends", "waive", "lineage.records")
+            await until(lambda: is_shown(client, b"[!]restore-check warning"), "/readyz has the line")
+            await cluster.command("restore-check", "accept", "lineage.records")
             await until(lambda: is_issued(client, "waits"), "what waited is signed")
-            await until(lambda: is_shown(client, b"[+]ends-settled ok"), "/readyz has the line")
+            await until(lambda: is_shown(client, b"[+]restore-check ok"), "/readyz has the line")
             with pytest.raises(NotFoundError):
                 await client.get("nodes", "n1")
         assert await is_refused(cluster, cluster.user)
@@ -228,7 +228,7 @@ def test_what_ended_after_a_copy_of_the_store_stays_ended_until_it_is_applied(
         await cluster.start()
         assert await cluster.keys() == set()
         async with server.client() as client:
-            await until(lambda: is_shown(client, b"[+]ends-settled ok"), "/readyz has the line")
+            await until(lambda: is_shown(client, b"[+]restore-check ok"), "/readyz has the line")
         await server.stop()
 
     try:
@@ -238,7 +238,9 @@ def test_what_ended_after_a_copy_of_the_store_stays_ended_until_it_is_applied(
 
 
 @pytest.mark.crash
-def test_ends_that_are_waived_count_no_more_and_are_not_asked_again(tmp_path: Path, mooring: CommandLine) -> None:
+def test_tombstones_that_are_accepted_count_no_more_and_are_not_asked_again(
+    tmp_path: Path, mooring: CommandLine
+) -> None:
     cluster = Cluster(tmp_path, mooring)
     server = cluster.server
 
@@ -249,19 +251,19 @@ def test_ends_that_are_waived_count_no_more_and_are_not_asked_again(tmp_path: Pa
         await restore_snapshot(cluster)
         await cluster.start()
         assert await is_refused(cluster, cluster.user)
-        wrong = await asyncio.to_thread(mooring, "ends", "waive", "node.other", *cluster.config)
-        assert (wrong.code, 'no end "node.other" waits' in wrong.err) == (1, True)
-        document = json.loads(await cluster.command("ends", "list", "--output", "json"))
+        wrong = await asyncio.to_thread(mooring, "restore-check", "accept", "node.other", *cluster.config)
+        assert (wrong.code, 'no tombstone "node.other" waits' in wrong.err) == (1, True)
+        document = json.loads(await cluster.command("restore-check", "list", "--output", "json"))
         assert {item["key"] for item in document["items"]} == expected(cluster)
         async with server.client() as client:
             await client.delete(PLURAL, entry_name({"serialNumber": f"{cluster.leaf.serial_number:x}"}))
             assert not await is_refused(cluster, cluster.user)
-            await cluster.command("ends", "waive", "--all")
+            await cluster.command("restore-check", "accept", "--all")
 
             async def is_settled() -> bool:
-                return "revocation" not in read_mark(server.data_dir).ends
+                return "revocation" not in read_watermark(server.data_dir).tombstones
 
-            await until(is_settled, "all was waived")
+            await until(is_settled, "all was accepted")
         assert not await is_refused(cluster, cluster.user), "a revocation that was deleted is not made again"
         await server.stop()
         await cluster.start()
@@ -276,34 +278,36 @@ def test_ends_that_are_waived_count_no_more_and_are_not_asked_again(tmp_path: Pa
 
 
 @pytest.mark.crash
-def test_a_mark_that_cannot_be_read_closes_the_gate_until_it_is_waived(tmp_path: Path, mooring: CommandLine) -> None:
+def test_a_watermark_that_cannot_be_read_closes_the_gate_until_it_is_accepted(
+    tmp_path: Path, mooring: CommandLine
+) -> None:
     cluster = Cluster(tmp_path, mooring)
     server = cluster.server
-    mark = server.data_dir / FILE_NAME
+    watermark = server.data_dir / FILE_NAME
 
     async def scenario() -> None:
         await cluster.start()
         await server.stop()
-        assert mark.stat().st_mode & 0o777 == 0o600
-        mark.write_bytes(b"\x00" * 100)
+        assert watermark.stat().st_mode & 0o777 == 0o600
+        watermark.write_bytes(b"\x00" * 100)
         await cluster.start()
         assert await cluster.keys() == {"mark.data"}
         async with server.client() as client:
-            await until(lambda: is_shown(client, b"[!]ends-settled warning"), "/readyz has the line")
+            await until(lambda: is_shown(client, b"[!]restore-check warning"), "/readyz has the line")
             with pytest.raises(ForbiddenError, match=r"mark\.data is not settled"):
-                await client.delete("configmaps", ends.NAME, ends.NAMESPACE)
-            await cluster.command("ends", "waive", "--all")
+                await client.delete("configmaps", tombstones.NAME, tombstones.NAMESPACE)
+            await cluster.command("restore-check", "accept", "--all")
 
             async def written() -> bool:
                 try:
-                    return mark.read_bytes().startswith(b"{")
+                    return watermark.read_bytes().startswith(b"{")
                 except FileNotFoundError:  # the damaged one is moved away first
                     return False
 
-            await until(written, "a new mark is written")
+            await until(written, "a new watermark is written")
         assert (server.data_dir / f"{FILE_NAME}.damaged").read_bytes() == b"\x00" * 100
         await server.stop()
-        assert read_mark(server.data_dir).cluster
+        assert read_watermark(server.data_dir).cluster
 
     try:
         asyncio.run(scenario())
@@ -371,7 +375,7 @@ def test_a_machine_that_joined_after_the_snapshot_and_was_removed_stays_out(
         await cluster.start()
         assert await is_refused(cluster, member)
         assert "node.n9" in await cluster.keys()
-        await cluster.command("ends", "apply", "node.n9")
+        await cluster.command("restore-check", "apply", "node.n9")
         assert await is_refused(cluster, member)
         assert "node.n9" not in await cluster.keys()
         await server.stop()

@@ -1,4 +1,4 @@
-"""`mooring ends apply` where the object of one end cannot be read."""
+"""`mooring restore-check apply` where the object of one tombstone cannot be read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mooring.api.mooring import ends
+from mooring.api.mooring import tombstones
 from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster
-from mooring.cli.ends import _apply_all
+from mooring.cli.restorecheck import _apply_all
 from mooring.clock import SystemClock
 from mooring.errors import ConflictError, InternalServerError
 
@@ -24,9 +24,9 @@ class Restored:
     clock = SystemClock()
 
     def __init__(self) -> None:
-        value = {"uid": "u3", ends.EARLIER: ["u2", "u1"]}
-        keys = {f"token.{name}": ends.entry(name, value) for name in ("lost00", "other0")}
-        self.config_map: Obj = {"metadata": {"name": ends.NAME}, "data": keys}
+        value = {"uid": "u3", tombstones.EARLIER: ["u2", "u1"]}
+        keys = {f"token.{name}": tombstones.entry(name, value) for name in ("lost00", "other0")}
+        self.config_map: Obj = {"metadata": {"name": tombstones.NAME}, "data": keys}
         self.deleted: list[str] = []
 
     async def get_path(self, path: str) -> Obj:
@@ -34,7 +34,7 @@ class Restored:
         return {"gitVersion": "v1.37.1+mooring-0.1.0"}
 
     async def get(self, plural: str, name: str, namespace: str = "") -> Obj:
-        assert (plural, name) == (ends.CONFIG_MAPS, ends.NAME)
+        assert (plural, name) == (tombstones.CONFIG_MAPS, tombstones.NAME)
         return self.config_map
 
     async def update(self, plural: str, obj: Obj) -> Obj:
@@ -49,7 +49,7 @@ class Restored:
         self.deleted.append(name)
 
 
-def test_an_object_that_cannot_be_read_is_named_at_once_and_the_other_ends_are_applied(
+def test_an_object_that_cannot_be_read_is_named_at_once_and_the_other_tombstones_are_applied(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     server: Any = Restored()
