@@ -145,7 +145,8 @@ def _warnings(new: Obj, old: Obj | None) -> list[str]:
     if old is None and new.get("addressType") == "FQDN":
         warnings.append("spec.addressType: FQDN endpoints are deprecated")
     if (new["metadata"].get("labels") or {}).get(MANAGED_BY) in CONTROLLERS:
-        return warnings  # these controllers write canonical addresses
+        # These controllers write canonical addresses.
+        return warnings
     for index, endpoint in enumerate(new.get("endpoints") or ()):
         for place, address in enumerate(endpoint.get("addresses") or ()):
             warnings += address_warnings(f"endpoints[{index}].addresses[{place}]", address)

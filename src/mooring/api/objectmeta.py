@@ -195,7 +195,8 @@ def label_errors(labels: dict[str, str], path: str) -> list[FieldError]:
         errors += [invalid(path, key, detail) for detail in qualified_name_errors(key)]
         errors += [invalid(path, value, detail) for detail in label_value_errors(value)]
         if len(errors) > MAX_FIELD_ERRORS:
-            break  # further errors are not reported, and a body may hold a hundred thousand labels
+            # Further errors are not reported, and a body may hold a hundred thousand labels.
+            break
     return errors
 
 
@@ -226,7 +227,8 @@ def _owner_reference_errors(references: list[Obj]) -> list[FieldError]:
             this = f"{reference.get('kind', '')}/{reference.get('name', '')}"
             if not controller:
                 controller = this
-            elif not reported:  # once, because each such error quotes all references, which may be megabytes
+            elif not reported:
+                # Once, because each such error quotes all references, which may be megabytes.
                 reported = True
                 detail = (
                     'Only one reference can have Controller set to true. Found "true" in references for '

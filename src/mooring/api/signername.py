@@ -65,7 +65,8 @@ def user_annotation_errors(annotations: dict[str, str], path: str) -> Iterator[F
     """Validate what the author of a Pod tells a signer."""
     if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MAX_ANNOTATIONS:
         yield too_long(path, MAX_ANNOTATIONS)
-        return  # there may be a hundred thousand keys
+        # There may be a hundred thousand keys.
+        return
     for key in annotations:
         lower = key.lower()
         if not lower:

@@ -64,6 +64,7 @@ def spec_errors(spec: Obj) -> list[FieldError]:
         errors.append(required("spec.usages"))
     seen: set[str] = set()
     for index, usage in enumerate(usages):
+        # Further errors are not reported, and a body may list a hundred thousand usages.
         if len(errors) > MAX_FIELD_ERRORS:
             break
         if usage not in _KNOWN_USAGES:
@@ -94,6 +95,8 @@ def _request_errors(request: str | None) -> list[FieldError]:
         decoded = base64.b64decode(request or "")
         parse_request(decoded)
     except (RequestError, binascii.Error) as error:
+        # A person may have pasted a private key in place of the request: it must not come back in an error, which logs
+        # keep.
         quoted = request if not request or _is_public(decoded) else "<certificate request>"
         if quoted and len(quoted) > MAX_QUOTED_REQUEST:
             quoted = quoted[:MAX_QUOTED_REQUEST] + "..."
@@ -164,6 +167,7 @@ def _certificate_errors(new: Obj, old: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
     try:
         if certificate:
+            # Only where it has changed: an older server may have stored one that this parser refuses.
             certificates(base64.b64decode(certificate))
     except (PkiError, binascii.Error) as error:
         detail = "must contain at least one CERTIFICATE PEM block" if str(error) == NO_CERTIFICATE else str(error)
@@ -197,6 +201,7 @@ def _prepare_for_create(obj: Obj, change: Change) -> None:
             spec[name] = value
         else:
             spec.pop(name, None)
+    # A client that brings an approval with the request would approve itself.
     obj["status"] = {}
     record_source_address(obj, change)
     record_requester_certificate(obj, change)
@@ -204,6 +209,7 @@ def _prepare_for_create(obj: Obj, change: Change) -> None:
 
 def _extra(change: Change) -> dict[str, list[str]]:
     """Return the extra attributes of the user, with those that the server states about it."""
+    # Anyone who may impersonate could send such keys otherwise.
     own = {key: list(values) for key, values in change.user.extra.items() if not key.startswith(RESERVED)}
     return own | {key: list(values) for key, values in change.attested.items()}
 
@@ -216,6 +222,7 @@ def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
 
 
 def _validate(obj: Obj) -> list[FieldError]:
+    # The signature costs much. spec cannot change later, so that it is checked once.
     return [] if obj.get("status") else spec_errors(obj.get("spec") or {})
 
 

@@ -31,7 +31,8 @@ GROUP = "certificates.k8s.io"
 PLURAL = "clustertrustbundles"
 MAX_TRUST_BUNDLE = 1 << 20
 """Bytes of a bundle, as in Kubernetes."""
-assert MAX_TRUST_BUNDLE <= MAX_PEM_BYTES  # else the reader of PEM would refuse it with another error
+# Else the reader of PEM would refuse it with another error.
+assert MAX_TRUST_BUNDLE <= MAX_PEM_BYTES
 _BUNDLE = "spec.trustBundle"
 _OMITTED = "<value omitted>"
 
@@ -68,6 +69,7 @@ def _validate_create(obj: Obj) -> list[FieldError]:
 
 def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
     bundle = spec_of(new).get("trustBundle") or ""
+    # A bundle that stays is not parsed again: one that an older version accepted must not stop a change of labels.
     errors = [] if bundle == (spec_of(old).get("trustBundle") or "") else _bundle_errors(bundle)
     if _signer_name(new) != _signer_name(old):
         errors.append(invalid("spec.signerName", _signer_name(new), "field is immutable"))
@@ -95,6 +97,7 @@ def _bundle_errors(text: str) -> list[FieldError]:
 
 def _entries(data: bytes) -> Iterator[tuple[bytes, str]]:
     """Yield the DER and the problem of each block. A block that cannot be decoded ends the list."""
+    # One for the whole bundle: what many certificates cost together is bounded.
     budget = element_budget(data.count(b"-----BEGIN "))
     try:
         for block in blocks(data):

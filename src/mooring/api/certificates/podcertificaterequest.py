@@ -33,6 +33,7 @@ def pod_problem(pod: Obj, spec: Obj, now: datetime) -> str:
     """Return why this Pod gets no certificate by a request with this spec; "" for a Pod that may get one."""
     metadata, pod_spec = pod["metadata"], pod.get("spec") or {}
     name, uid, account = _place(pod), metadata.get("uid", ""), pod_spec.get("serviceAccountName", "")
+    # First, and by the uid: another Pod may have taken the name.
     if not is_pod(pod, spec):
         return (
             f"{_HEAD} {name} contains pod UID ({_member(spec, 'podUID')}) which differs from running pod {quoted(uid)}"
@@ -84,7 +85,8 @@ def _is_same(present: str | None, named: str | None) -> bool:
 
 
 def _has_ended(pod: Obj, now: datetime) -> bool:
-    deleted = pod["metadata"].get("deletionTimestamp")  # the end of the grace period
+    # The end of the grace period.
+    deleted = pod["metadata"].get("deletionTimestamp")
     return (pod.get("status") or {}).get("phase") in FINAL_PHASES or bool(deleted and parse_rfc3339(deleted) <= now)
 
 
@@ -133,6 +135,7 @@ def _prepare_for_create(obj: Obj, change: Change) -> None:
 
 def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
     reset_fields(new, old, "status")
+    # A client of v1 has not seen them, so that its update must not remove them.
     _keep_old_fields(new, old)
 
 

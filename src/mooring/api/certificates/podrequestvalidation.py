@@ -101,6 +101,7 @@ def _key_errors(spec: Obj) -> list[FieldError]:
 
 def _stub_errors(text: str) -> list[FieldError]:
     encoding = _decoded(text)
+    # Before it is parsed.
     if len(encoding) > MAX_KEY:
         return [too_long(_STUB, MAX_KEY)]
     try:
@@ -124,6 +125,7 @@ def _old_key_errors(key_text: str, proof_text: str, pod_uid: str) -> list[FieldE
     except KeyRefusedError as error:
         return [invalid(_KEY, OMITTED, str(error))]
     errors = _size_errors(key, _KEY)
+    # The proof is over the uid of the Pod: one for another Pod does not count. Last, since it costs most.
     if not errors and not is_signed(pod_uid.encode(), proof, _algorithm(key), key):
         errors = [invalid(_PROOF, OMITTED, "could not verify proof-of-possession signature")]
     return errors
@@ -191,6 +193,7 @@ def status_errors(new: Obj, old: Obj, now: datetime) -> list[FieldError]:
     errors = [*_kind_errors(conditions), *condition_list_errors(conditions, _CONDITIONS)]
     if errors:
         return errors
+    # First: what was issued, denied or failed is final, whatever the new status is.
     if before.get("conditions"):
         return _unless_equal(status, before, "immutable after PodCertificateRequest is issued, denied, or failed")
     if not conditions:
@@ -251,6 +254,7 @@ def _issued_errors(status: Obj, spec: Obj, now: datetime) -> list[FieldError]:
             within = "in the range [notbefore+10min, notafter-10min]"
             expected = within if name == "beginRefreshAt" else "consistent with the issued certificate"
             errors.append(required(f"{_STATUS}.{name}", f"must be present and {expected}"))
+    # Only with all times present.
     return errors or _time_errors(status, leaf, spec, now)
 
 

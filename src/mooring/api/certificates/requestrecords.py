@@ -37,6 +37,7 @@ def set_annotation(obj: Obj, name: str, value: str) -> None:
     """Set, in place, an annotation that only the server writes; "" removes it."""
     metadata = obj.setdefault("metadata", {})
     annotations = dict(metadata.pop("annotations", None) or {})
+    # Whatever a client sent: only the server writes this one.
     annotations.pop(name, None)
     if value:
         annotations[name] = value
@@ -47,8 +48,7 @@ def set_annotation(obj: Obj, name: str, value: str) -> None:
 # CertificateSigningRequest conditions: their types, and the strategies of `/approval` and `/status`.
 #
 # Rules kept here (docs/protocol/certificate-signing-requests.md):
-# * `/approval` changes conditions only. `/status` changes the certificate and other conditions: Approved and Denied are reset
-#   when their number is unchanged, and refused otherwise.
+# * `/approval` changes conditions only. `/status` changes the certificate and other conditions.
 # * A missing lastUpdateTime becomes now. A missing lastTransitionTime becomes that of an old condition of equal type and status,
 #   or now.
 
@@ -70,6 +70,7 @@ def indexes_of_type(conditions: list[Obj], kind: str) -> list[int]:
 def prepare_approval(new: Obj, old: Obj, change: Change) -> None:
     """Reset `new` except its conditions, and fill in their times."""
     conditions = _with_times(conditions_of(new), old, change)
+    # The certificate is the signer's: an approval neither brings nor removes one.
     status = {name: value for name, value in (old.get("status") or {}).items() if name != "conditions"}
     new["status"] = {"conditions": conditions, **status} if conditions else status
     reset_fields(new, old, "spec")
@@ -81,6 +82,7 @@ def prepare_status(new: Obj, old: Obj, change: Change) -> None:
     conditions, old_conditions = list(conditions_of(new)), conditions_of(old)
     for kind in (APPROVED, DENIED):
         here, there = indexes_of_type(conditions, kind), indexes_of_type(old_conditions, kind)
+        # They are the approver's: reset where their number is unchanged, and refused by the validation otherwise.
         if len(here) == len(there):
             for index, old_index in zip(here, there, strict=True):
                 conditions[index] = old_conditions[old_index]

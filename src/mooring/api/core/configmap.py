@@ -59,6 +59,7 @@ def _validate(obj: Obj) -> list[FieldError]:
         ]
         errors += key_errors(binary, "binaryData")
     size = base64_size(binary) + sum(len(text) for text in data.values())
+    # A character has at most four bytes: most objects need not be encoded to know that they are small.
     if 4 * size > MAX_DATA and _utf8_size(data) + base64_size(binary) > MAX_DATA:
         errors.append(too_long(_OBJECT_PATH, MAX_DATA))
     return errors

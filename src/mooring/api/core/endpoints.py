@@ -107,7 +107,8 @@ def _endpoints(obj: Obj, now: datetime) -> str:
 
 def _warnings(new: Obj, old: Obj | None) -> list[str]:
     if (new["metadata"].get("labels") or {}).get(MANAGED_BY) == "endpoint-controller":
-        return []  # this controller writes canonical addresses
+        # This controller writes canonical addresses.
+        return []
     return [
         warning
         for index, subset in enumerate(new.get("subsets") or ())

@@ -141,7 +141,8 @@ KIND = Kind(
     selectable_fields=_selectable_fields,
     field_labels=(*(f"involvedObject.{name}" for name in INVOLVED), "reason", "reportingComponent", "source", "type"),
     allow_create_on_update=True,
-    life_seconds=3600,  # kube-apiserver's --event-ttl
+    # kube-apiserver's --event-ttl.
+    life_seconds=3600,
     finalizers_need_domain=False,
     garbage_collected=False,
 )

@@ -32,11 +32,13 @@ def _default(obj: Obj) -> None:
 
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:
-    _default(obj)  # again, because a generated name is known now
+    # Again, because a generated name is known now.
+    _default(obj)
     obj["status"] = {"phase": ACTIVE}
     spec = obj.setdefault("spec", {})
     finalizers = spec.get("finalizers") or []
     if FINALIZER not in finalizers:
+        # The namespace stays until the controller has deleted what is in it.
         spec["finalizers"] = [*finalizers, FINALIZER]
 
 

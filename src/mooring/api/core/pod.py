@@ -42,7 +42,8 @@ def source_errors(pod: Obj) -> list[FieldError]:
 
 def _errors(source: Obj, at: str) -> Iterator[FieldError]:
     signer, kind = source.get("signerName") or "", source.get("keyType") or ""
-    if signer:  # else the validation of every Pod says that it is missing
+    # Else the validation of every Pod says that it is missing.
+    if signer:
         yield from signer_name_errors(signer, f"{at}.signerName")
     yield from user_annotation_errors(source.get("userAnnotations") or {}, f"{at}.userAnnotations")
     if kind and kind not in KEY_TYPES:

@@ -132,7 +132,8 @@ def _default_container(container: Obj, *, host_network: bool) -> None:
             _set_if_empty(container[name], _PROBE)
             _default_handler(container[name])
     for handler in (container.get("lifecycle") or {}).values():
-        if isinstance(handler, dict):  # stopSignal is a string beside the handlers
+        # stopSignal is a string beside the handlers.
+        if isinstance(handler, dict):
             _default_handler(handler)
 
 

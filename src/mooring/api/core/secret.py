@@ -83,6 +83,7 @@ def _registry_credential_errors(data: Mapping[str, str], key: str) -> list[Field
         text = base64.b64decode(data[key])
         msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, binascii.Error):
+        # Go's words name a character at most.
         detail = json_syntax_error(text) or "json: cannot unmarshal into Go value of type map[string]interface {}"
         return [invalid(f"data[{key}]", "<secret contents redacted>", detail)]
     return []
@@ -98,12 +99,12 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
 def _warnings(obj: Obj, old: Obj | None) -> list[str]:
     if obj["type"] != TLS:
         return []
-    given = {name: base64.b64decode(obj["data"][name]) for name in ("tls.crt", "tls.key")}
+    pem = {name: base64.b64decode(obj["data"][name]) for name in ("tls.crt", "tls.key")}
     for name, what in (("tls.crt", "certificate"), ("tls.key", "key")):
-        if b"-----BEGIN" not in given[name]:
+        if b"-----BEGIN" not in pem[name]:
             return [f"tls: failed to find any PEM data in {what} input"]
     try:
-        certificate, key = (load_public_keys(data)[0] for data in given.values())
+        certificate, key = (load_public_keys(data)[0] for data in pem.values())
     except PkiError as error:
         return [f"tls: {error}"]
     return [] if public_key_der(certificate) == public_key_der(key) else ["tls: private key does not match public key"]

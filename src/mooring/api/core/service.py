@@ -100,7 +100,8 @@ def _search_order(offsets: range, band: int, seed: bytes) -> Iterator[int]:
     """Yield all offsets: those from `band` on, beginning at one that `seed` determines, then those below `band`."""
     upper = range(max(band, offsets.start), offsets.stop)
     if upper:
-        begin = int.from_bytes(hashlib.sha256(seed).digest(), "big") % (upper.stop - upper.start)  # len() ends at 2**63
+        # len() ends at 2**63.
+        begin = int.from_bytes(hashlib.sha256(seed).digest(), "big") % (upper.stop - upper.start)
         yield from upper[begin:]
         yield from upper[:begin]
     yield from range(offsets.start, min(band, offsets.stop))

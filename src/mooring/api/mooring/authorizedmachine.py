@@ -50,6 +50,7 @@ def serving_names_of(obj: Obj) -> list[str]:
 
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:
+    # A use that a client brings would let another machine in as the one that has used the entry.
     obj.pop("status", None)
 
 
@@ -127,6 +128,7 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
         if spec_of(new) == spec_of(old)
         else [forbidden("spec", "cannot be changed; delete the object and create another")]
     )
+    # An entry lets one machine in: after its use it stays that of the key that used it.
     if used_by(old) is not None and _user_of(new) != _user_of(old):
         errors.append(forbidden("status.usedBy", "cannot be changed; delete the object and create another"))
     return errors

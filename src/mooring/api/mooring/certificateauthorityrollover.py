@@ -77,8 +77,10 @@ def _validate_create(obj: Obj) -> list[FieldError]:
 
 def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
     wanted, before = spec_of(new).get("phase", ""), spec_of(old).get("phase", "")
+    # Unknown phases are an error of `_validate`, or were stored by another version.
     if wanted == before or wanted not in WANTED or before not in WANTED:
         return []
+    # Its last steps are under way: they must not meet those of another rollover.
     if before == ABORTED:
         return [
             forbidden("spec.phase", "the rollover was aborted: delete the object when it has ended, and start another")

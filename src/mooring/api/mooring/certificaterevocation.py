@@ -125,6 +125,7 @@ def _default(obj: Obj) -> None:
 def _prepare_for_create(obj: Obj, change: Change) -> None:
     spec = obj.get("spec") or {}
     if spec.get("nodeName") and not spec.get("issuedBefore"):
+        # The next whole second: times in certificates have no fractions, and one of this second is revoked, too.
         spec["issuedBefore"] = rfc3339(change.now + timedelta(seconds=1))
 
 
@@ -134,13 +135,14 @@ def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
 
 def _validate(obj: Obj) -> list[FieldError]:
     spec = obj.get("spec") or {}
-    given = [field for field in _SUBJECTS if spec.get(field)]
-    if not given:
+    subjects = [field for field in _SUBJECTS if spec.get(field)]
+    if not subjects:
         return [required("spec", "must have one of " + ", ".join(_SUBJECTS))]
-    if len(given) > 1:
-        return [forbidden(f"spec.{field}", f"may not be set beside {given[0]}") for field in given[1:]]
+    if len(subjects) > 1:
+        return [forbidden(f"spec.{field}", f"may not be set beside {subjects[0]}") for field in subjects[1:]]
     errors = [*_subject_errors(spec), *_reason_errors(spec)]
     name, expected = obj["metadata"].get("name", ""), entry_name(spec)
+    # The name follows from the subject, so that an entry is found by one lookup, and exists once.
     if not errors and name != expected:
         errors.append(invalid("metadata.name", name, f'must be "{expected}", which follows from what is revoked'))
     return errors
@@ -200,6 +202,7 @@ def _validate_update(new: Obj, old: Obj) -> list[FieldError]:
         ("expiresAt", time_of(before, "expiresAt")),
     ):
         moment = time_of(after, field)
+        # A certificate that was refused must not be let in by an update.
         revokes_less = moment is not None and (least is None or moment < least)
         if revokes_less:
             errors.append(

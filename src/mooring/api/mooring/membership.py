@@ -42,6 +42,7 @@ class Lapse:
 
 def lapse(name: str, views: Views) -> Lapse | None:
     """Return why the machine of a name is not a member, or may not be one; None for a member, and for a name without a record."""
+    # First: the store may be older than the deletion, and its objects would say that the machine is a member.
     remembered = tombstones.ended(views, tombstones.Tombstone.NODE, name)
     if remembered is not None:
         return Lapse(f"the Node with uid {remembered.get('uid')} was deleted before the store was restored")

@@ -36,7 +36,8 @@ MAX_UID = 64
 """Bytes of a uid; a UUID has 36."""
 
 _FINGERPRINT = re.compile("sha256:[0-9a-f]{64}").fullmatch
-_SERIAL_NUMBER = re.compile("[0-9a-f]{1,40}").fullmatch  # at most 20 octets (RFC 5280 4.1.2.2)
+# At most 20 octets (RFC 5280 4.1.2.2).
+_SERIAL_NUMBER = re.compile("[0-9a-f]{1,40}").fullmatch
 _SHOWN_DIGITS = 16
 """Hex digits of a key in the printed table: enough to compare by eye."""
 
