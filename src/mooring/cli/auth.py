@@ -102,22 +102,22 @@ def explain(
         raise click.UsageError("what was given is no audit id; a token is read from a file: --token-file")
     # A bad kubeconfig is reported before a password is asked for.
     selected = chosen.selected
-    offered = {} if audit_id else _read_credential(token_file, certificate_file, username)
+    credential = {} if audit_id else _read_credential(token_file, certificate_file, username)
 
     async def request_with_retries(client: ClusterClient) -> Obj:
-        return await chosen.retry(lambda: request_explanation(client, audit_id, offered))
+        return await chosen.retry(lambda: request_explanation(client, audit_id, credential))
 
     response = add_meanings(cluster.run(selected, chosen.clock, request_with_retries))
     _print_explanation(response, output)
     return 0 if audit_id or response.get("authenticated") is True else 1
 
 
-async def request_explanation(client: ClusterClient, audit_id: str, offered: Obj) -> Obj:
-    """Return the record of a refusal, or without an id the dry run of `offered`. Raises NotMooringError, ApiError, PeerError."""
+async def request_explanation(client: ClusterClient, audit_id: str, credential: Obj) -> Obj:
+    """Return the record of a refusal, or without an id the dry run of `credential`. Raises NotMooringError, ApiError, PeerError."""
     try:
         if audit_id:
             return await client.get_path(f"{PREFIX}/refusals/{quote(audit_id, safe='')}")
-        return await client.post_path(f"{PREFIX}/explain", offered)
+        return await client.post_path(f"{PREFIX}/explain", credential)
     except (NotFoundError, ForbiddenError, NotKubernetesError) as error:
         if isinstance(error, NotFoundError) and "refusal" in error.message:
             raise

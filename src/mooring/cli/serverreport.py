@@ -39,8 +39,8 @@ class ServerReport:
 
 async def fetch(selected: Selected, clock: Clock) -> Sequence[ServerReport]:
     """Return the reports, in the order of the kubeconfig. Raises UnauthorizedError."""
-    chosen = [replace(selected, cluster=one, others=()) for one in (selected.cluster, *selected.others)]
-    answers = await asyncio.gather(*(_of_address(one, clock) for one in chosen))
+    ways = [replace(selected, cluster=one, others=()) for one in (selected.cluster, *selected.others)]
+    answers = await asyncio.gather(*(_of_address(one, clock) for one in ways))
     return distinct(answers)
 
 

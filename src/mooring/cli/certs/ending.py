@@ -189,11 +189,11 @@ def of_data_dir(data_dir: Path, now: datetime) -> Ends:
     found: list[KnownCertificate] = []
     unreadable: list[str] = []
     of_kubeconfig = partial(_of_kubeconfig, directory=str(data_dir))
-    chosen: list[tuple[Path, Callable[[bytes], Sequence[Certificate]]]] = [
+    files: list[tuple[Path, Callable[[bytes], Sequence[Certificate]]]] = [
         *((path, certificates) for path in _files(data_dir / "pki", ".crt", unreadable) if path.name not in _LEFT_OUT),
         *((path, of_kubeconfig) for path in _files(data_dir, ".conf", unreadable, is_whole=False)),
     ]
-    for path, read in chosen:
+    for path, read in files:
         try:
             found += _of_file(path, read, now)
         except ConfigError as error:

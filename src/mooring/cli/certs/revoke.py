@@ -196,8 +196,8 @@ def revoke(
 
 
 def _subject(serial: str, key: str, node: str, certificate: str) -> dict[str, str]:
-    given = [flag for flag in (serial, key, node, certificate) if flag]
-    if len(given) != 1:
+    subjects = [flag for flag in (serial, key, node, certificate) if flag]
+    if len(subjects) != 1:
         raise click.UsageError("give exactly one of --serial, --key, --node and --certificate")
     if serial:
         return {"serialNumber": parse_serial_number(serial)}

@@ -353,13 +353,13 @@ def _earlier_login(chosen: Selected, kubeconfig: str, logins: LoginFiles, *, mus
 def _source(flags: Mapping[str, object], server: str) -> IdentitySource:
     """Return the source that the flags name. Raises UsageError."""
     username, token_file, issuer = (str(flags[key]) for key in ("username", "token_file", "oidc_issuer_url"))
-    given = [
+    source_options = [
         flag
         for flag, value in (("--username", username), ("--token-file", token_file), ("--oidc-issuer-url", issuer))
         if value
     ]
-    if len(given) > 1:
-        raise click.UsageError(f"{given[0]} and {given[1]} exclude each other")
+    if len(source_options) > 1:
+        raise click.UsageError(f"{source_options[0]} and {source_options[1]} exclude each other")
     if not issuer:
         for key in ("oidc_client_id", "oidc_client_secret_file", "oidc_ca_file", "oidc_scope", "oidc_grant"):
             if flags[key]:

@@ -44,16 +44,16 @@ def logout(name: str, every: bool, kubeconfig: str) -> None:
         labels[login_id] = login.name if login else entries.get(login_id, login_id)
         if login and login.credential:
             until[login_id] = rfc3339(login.credential.expires)
-    chosen = [login_id for login_id, label in labels.items() if every or name in (label, login_id) or not name]
+    login_ids = [login_id for login_id, label in labels.items() if every or name in (label, login_id) or not name]
     if not name and not every and len(labels) > 1:
         raise click.UsageError(f"there are several logins; give --name or --all: {', '.join(sorted(labels.values()))}")
-    if name and not chosen:
+    if name and not login_ids:
         raise ConfigError(f'there is no login "{name}"')
-    for login_id in chosen:
+    for login_id in login_ids:
         end = f"; the credential would have been valid until {until[login_id]}" if login_id in until else ""
         if not logins.remove(login_id):
             end = ", whose record was gone"
         echo(f"Forgot the login {labels[login_id]}{end}.", err=True)
-    files.remove(chosen, {labels[login_id] for login_id in chosen})
-    if not chosen:
+    files.remove(login_ids, {labels[login_id] for login_id in login_ids})
+    if not login_ids:
         echo("There is no login on this machine.", err=True)

@@ -91,9 +91,9 @@ def not_empty(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 
     `--max-joins "$LIMIT"` without that variable means no limit nowhere: the person meant one.
     """
-    given = value if isinstance(value, tuple) else (value,)
+    texts = value if isinstance(value, tuple) else (value,)
     is_default = ctx.get_parameter_source(param.name or "") is ParameterSource.DEFAULT
-    if not is_default and not all(str(text).strip(" ,") for text in given):
+    if not is_default and not all(str(text).strip(" ,") for text in texts):
         raise click.BadParameter("give a value, or leave the flag out", ctx, param)
     return value
 

@@ -199,10 +199,10 @@ def init(token: str | None, token_ttl: timedelta, skip_token_print: bool, new_cl
 def _serving_lines(file: ConfigFile | None, data_dir: str) -> list[str]:
     """Return the command that serves with the flags and variables of this one, and where its secrets are to be given."""
     context = click.get_current_context()
-    chosen = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    given = [one for one in declared_settings() if one.flag and context.get_parameter_source(one.field) in chosen]
+    sources = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    settings = [one for one in declared_settings() if one.flag and context.get_parameter_source(one.field) in sources]
     # No secret is printed, nor put into a command line, which other users see.
-    values = {one.field: context.params[one.field] for one in given if not one.secret}
+    values = {one.field: context.params[one.field] for one in settings if not one.secret}
     if file is None or "data_dir" not in file.values or "data_dir" in values:
         values["data_dir"] = data_dir
     arguments = ["mooring", "server"]
@@ -216,7 +216,7 @@ def _serving_lines(file: ConfigFile | None, data_dir: str) -> list[str]:
         f"  {shlex.join(arguments)}",
         *(
             f"--{one.name} is a secret and not repeated: set {one.variable}, or name its file with --{one.name}-file."
-            for one in given
+            for one in settings
             if one.secret and context.params[one.field]
         ),
     ]

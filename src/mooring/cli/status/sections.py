@@ -265,12 +265,12 @@ async def _machines(gathering: Gathering) -> Obj:
     behind = {one["name"]: one.get("reason", "") for one in named}
     members = [one for one in machines if one.state != ENDED]
     counts = Counter(one.state for one in members)
-    told = [attention(one, behind.get(one.name)) for one in members]
+    findings = [attention(one, behind.get(one.name)) for one in members]
     return {
         "total": len(members),
         "states": {state: counts[state] for state in STATES if counts[state]},
         "behind": sum(one.name in behind for one in members),
-        "attention": [found for found in told if "message" in found or found["state"] != READY],
+        "attention": [found for found in findings if "message" in found or found["state"] != READY],
     }
 
 
@@ -305,7 +305,7 @@ def request(obj: Obj, now: datetime) -> Obj:
     """Return a request that waits for a decision or for its signer, with the machine and the reason."""
     details = csr_details(obj, now)
     subject = details.get("request", {}).get("subject", {}).get("commonName", "")
-    told: Obj = next((one for one in reversed(conditions_of(obj)) if one.get("type") != APPROVED), {})
+    latest: Obj = next((one for one in reversed(conditions_of(obj)) if one.get("type") != APPROVED), {})
     refused = "; ".join(details.get("request", {}).get("refusedBySigner", ()))
     is_new = (
         "created" in details and abs(now - parse_rfc3339(details["created"])) < NEW
@@ -318,7 +318,7 @@ def request(obj: Obj, now: datetime) -> Obj:
         "signer": details.get("signerName", ""),
         "from": source_address_of(obj),
         "created": details.get("created", ""),
-        "reason": told.get("message") or refused or otherwise,
+        "reason": latest.get("message") or refused or otherwise,
     }
 
 

@@ -99,7 +99,7 @@ async def publish(
     logs another value of the same key only where no server has kept it. Raises ApiError, StorageError.
     """
     namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
-    told: set[str] = set()
+    logged_keys: set[str] = set()
     for _ in range(MAX_ATTEMPTS):
         existing: Obj | None = registry.views["configmaps"].get(name, namespace)
         found = merged(existing, wanted, keep_edits=keep_edits, follow=follow)
@@ -107,7 +107,7 @@ async def publish(
             digest = value_digest(((existing or {}).get("data") or {}).get(key))
             if (name, key) not in logged or (key in found.new and logged[name, key] != digest):
                 logged[name, key] = digest
-                told.add(key)
+                logged_keys.add(key)
                 log.warning(
                     "the ConfigMap %s/%s was edited: its %s stays as it is, and does not follow this server's settings%s",
                     namespace, name, key, "; only the CAs of the cluster in it are kept up to date" if key in follow else "",
@@ -126,7 +126,7 @@ async def publish(
             break
         # Another server, or the signer of tokens, was faster: merge into what it wrote.
         await registry.reader.fresh()
-    return tuple(told)
+    return tuple(logged_keys)
 
 
 async def _write(
