@@ -363,6 +363,11 @@ def test_nothing_is_issued_while(views: Views, is_open: bool) -> None:
         tombstones.refuse_unsettled(views)
 
 
+def test_an_entry_that_stands_for_others_is_known_by_its_key() -> None:
+    assert tombstones.is_more(tombstones.more_key("node", "s1"))
+    assert not tombstones.is_more(tombstones.key_of(Tombstone.NODE, "more.n1"))
+
+
 @pytest.mark.parametrize(
     ("views", "why"),
     [

@@ -56,7 +56,7 @@ FORMAT_SERVERS = "/mooring/format/servers/"
 RESTORES = "/mooring/restores"
 """Key of the records of restores (`mooring.storage.restores`)."""
 SERVER_EPOCHS = "/mooring/witnesses/"
-"""Beginning of the keys in which each server counts what it remembered (`mooring.storage.restores`)."""
+"""Beginning of the keys of the epochs of servers (`mooring.storage.restores`)."""
 REVISION_OFFSETS = "/mooring/revision-offset"
 """Beginning of the keys in which the driver of etcd keeps the offset of its revisions. They belong to that etcd."""
 PAGE_ENTRIES = 256

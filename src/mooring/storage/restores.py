@@ -1,8 +1,8 @@
 """Epochs of servers: a count for each server, by which it knows at its next start whether the store still has what it remembers.
 
 Rules kept here:
-* A server adds one after something ended, and before it remembers that. A store whose count is lower was restored from a copy that
-  is older, whatever other servers have written to it since: their writes move revisions, and not this count.
+* A server adds one to its epoch after something ended, and before it remembers that. A store with a lower one was restored from a
+  copy that is older, whatever other servers have written to it since: their writes move revisions, and not this count.
 * The key belongs to the cluster, and is copied with it.
 """
 
@@ -21,13 +21,13 @@ MAX_TRIES = 10
 
 
 async def read_epoch(storage: Storage, identity: str) -> int:
-    """Return the count of a server in the store; 0 without one. Raises StorageError."""
+    """Return the epoch of a server in the store; 0 without one. Raises StorageError."""
     entry = await storage.get(f"{SERVER_EPOCHS}{identity}")
     return _count(entry.value) if entry is not None else 0
 
 
 async def add_epoch(storage: Storage, identity: str, before: int) -> tuple[int, int]:
-    """Store a count that is greater than `before` and than the stored one. Return it, and its revision. Raises StorageError."""
+    """Store an epoch that is greater than `before` and than the stored one. Return it, and its revision. Raises StorageError."""
     key = f"{SERVER_EPOCHS}{identity}"
     for _ in range(MAX_TRIES):
         entry = await storage.get(key)
