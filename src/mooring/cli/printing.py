@@ -61,7 +61,7 @@ _SECRETS = (
     (
         re.compile(
             r"(?<=://)(?:(?:[^\s/@]++@)+"
-            # a password with a slash, behind which the address looks like a path; it ends before another URL
+            # A password with a slash, behind which the address looks like a path; it ends before another URL.
             r"|(?![\d.]+:)[^\s/@:?#\[]++:(?:(?:(?!://)[^\s?#@])*+@)+)"
         ),
         "(redacted)@",

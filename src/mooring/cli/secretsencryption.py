@@ -143,7 +143,6 @@ def status(output: str, chosen: ChosenCluster) -> None:
 #   again, and goes on with that key; every step is harmless when it is repeated.
 # * Objects are written back unchanged, with their resourceVersion: an object that somebody changes meanwhile is encrypted by that
 #   change. Values that are current already are not stored again.
-# * The old keys are removed when the server found no value that another key has written, and none that it cannot read.
 
 LOOK_SECONDS = 0.5
 """Between two looks at the servers; they look at the file every second."""

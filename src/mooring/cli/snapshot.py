@@ -109,7 +109,7 @@ def _verified(path: Path) -> VerifiedFile:
     with open_file(path) as file:
         start = file.read(len(HEADER))
     if not MAGIC.startswith(start):
-        # an SQLite database, also one whose beginning is damaged: SQLite says so
+        # An SQLite database, also one whose beginning is damaged: SQLite says so.
         report = verify_file(path)
         return VerifiedFile(path, DATABASE, report.records, report.unverified, report.damage)
     try:

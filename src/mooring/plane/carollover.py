@@ -201,13 +201,13 @@ class CaRollover:
 
     async def _obstacles(self, disk: RolloverOnDisk, wanted: str) -> tuple[str, ...]:
         """Return the reasons not to take the next step yet: clients or joining machines would not know the CA that stays."""
-        # a phase that is reached names what the next one waits for, before a person asks for it
+        # A phase that is reached names what the next one waits for, before a person asks for it.
         step = carollover.next_step(disk.phase, wanted) or carollover.next_step(disk.phase, RETIRED)
         if disk.old is None or disk.new is None or step not in carollover.JUDGED:
             return ()
         is_back = step in (RolloverStep.REVERT, RolloverStep.WITHDRAW)
         name, staying, leaving = ("old", disk.old, disk.new) if is_back else ("new", disk.new, disk.old)
-        # a file that was lost stays in force in memory until the next start, which would fail when its CA cannot be made again
+        # A file that was lost stays in force in memory until the next start, which would fail when its CA cannot be made again.
         if problems := await asyncio.to_thread(lambda: tuple(filter(None, map(_file_problem, self._ca_files)))):
             return problems
         found = await self._join_obstacles(leaving.pin, staying.pin, name)

@@ -104,8 +104,6 @@ class CaRenewal:
 #   which the state after each write is one of this table. So a server may be killed between any two writes, and the next start
 #   continues.
 # * A step that is repeated changes nothing. Steps run under the lock of the data directory.
-# * `old.crt` without `old.key` marks a removal that began: a preparation writes the key first, a removal deletes it first. A
-#   preparation is complete with `old.crt`.
 # * A CA that is trusted no more is remembered, and its key makes every path unusable. `retired-ca.crt` has those that were
 #   replaced, `distrusted-ca.crt` those that were given up or stolen. With a stolen key neither CA of a rollover vouches for the
 #   other.
@@ -222,7 +220,8 @@ class RolloverFiles:
         if new in ca.trusted or (pair is not None and pair.old.certificate != old.certificate):
             raise ConfigError(f"{self._folder} belongs to another rollover; move it away, then it is made again")
         if ca.compromised:
-            # without the CA of an aborted rollover that an administrator placed again, and with what the file written next may tell
+            # Without the CA of an aborted rollover that an administrator placed again, and with what the file written next
+            # may tell.
             others = [one for one in ca.compromised if one.public_key() != new.public_key()]
             self._write_others(DISTRUSTED, others)
         if not compromised and find_cross_signed(ca.cross_signed, new, old.certificate) is None:

@@ -192,8 +192,8 @@ def _lives(process: int) -> bool:
 #
 # Rules kept here:
 # * Every second the identity, the size and the modification time of each file are compared with those of the last reading. A
-#   changed file is read one look later, if it has not changed again, so that a file which is written in place is not read
-#   half-written. One that a program writes again every second is read every ten looks, as it is then.
+#   changed file is read one look later, if it has not changed again. One that a program writes again every second is read every
+#   ten looks, as it is then.
 # * New content is used whole or not at all. When the file cannot be read or its content is wrong, the last good content stays in
 #   force, and the log says so once for each change. Such a file is read again every ten looks without a change of it: the read
 #   may have failed for want of a descriptor, or the content for another file.
@@ -288,11 +288,13 @@ class Reloading(Observed[[]]):
 
     def _changed(self) -> Iterator[_Followed]:
         for file in tuple(self._files):
+            # Read one look after its last change: a file that is written in place is not read half-written.
             before, file.seen = file.seen, _states(file.paths)
             file.moving = file.moving + 1 if file.seen != before else 0
             if file.moving % RETRY_LOOKS:
                 continue
             if file.seen != file.read_at:
+                # Before the reading: a change during it is another one.
                 file.read_at, file.problem = file.seen, ""
                 yield file
             elif file.problem:

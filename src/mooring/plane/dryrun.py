@@ -45,7 +45,7 @@ def dry_run(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes])
         without_ca = config.with_settings(
             replace(config[StorageSettings], data_dir=directory), replace(config[ServingSettings], root_ca_file="")
         )
-        # root-ca-file is checked below, where the CA of the data directory is known
+        # root-ca-file is checked below, where the CA of the data directory is known.
         key_store = prepare(without_ca, clock.now(), entropy).key_store
         key_store = _with_existing_authority(key_store, Path(config.data_dir))
         return asyncio.run(_read_files(config, key_store, clock, entropy))

@@ -83,7 +83,7 @@ def anchor(chain: Chain, now: datetime, anchors: Iterable[Certificate] | None = 
     """Return the certificate of `anchors`, by default the machine's roots, that verifies `chain` at `now`; None when none does."""
     if anchors is None:
         return _verified_by(chain, now, _store_of_machine())
-    # each alone: of several with one name OpenSSL tries the first only, where no key identifier tells them apart
+    # Each alone: of several with one name OpenSSL tries the first only, where no key identifier tells them apart.
     return next((found for one in anchors if (found := _verified_by(chain, now, _store_of(one))) is not None), None)
 
 

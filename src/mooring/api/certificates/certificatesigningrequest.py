@@ -184,8 +184,6 @@ def _certificate_errors(new: Obj, old: Obj) -> list[FieldError]:
 #   begin with `mooring.io/k3s-` come from no user, however it was authenticated or impersonated: only the supervisor states them.
 # * spec is immutable. status changes only through `/approval` (conditions) and `/status` (certificate and other conditions). A
 #   new object has an empty status.
-# * spec is validated only while the object has neither a condition nor a certificate: create empties status, and later every
-#   update resets spec. So the costly check of the signature is not repeated on approval and issue.
 
 
 def _prepare_for_create(obj: Obj, change: Change) -> None:
@@ -222,7 +220,7 @@ def _prepare_for_update(new: Obj, old: Obj, change: Change) -> None:
 
 
 def _validate(obj: Obj) -> list[FieldError]:
-    # The signature costs much. spec cannot change later, so that it is checked once.
+    # The check of the signature costs much. Create empties status, and every update resets spec: it is checked once.
     return [] if obj.get("status") else spec_errors(obj.get("spec") or {})
 
 

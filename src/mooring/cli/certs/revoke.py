@@ -263,7 +263,7 @@ async def unknown(client: ClusterClient, subject: dict[str, str]) -> str:
     requests = (REQUESTS,) if field == "nodeName" else ()
     unreadable: list[str] = []
     known: set[str] = set()
-    # the longest list comes last, and is read only when the others do not know the name
+    # The longest list comes last, and is read only when the others do not know the name.
     for plural in (NODES, nodeidentity.PLURAL, PLURAL, *requests, lineagerecord.PLURAL):
         objects = await _readable(client, plural)
         if objects is None:
@@ -384,7 +384,7 @@ async def _expiry(client: ClusterClient, subject: dict[str, str]) -> datetime | 
     """Return the moment after which no certificate that the entry revokes is valid; None when it is not known."""
     if "publicKey" in subject:
         return None
-    # without an end the entry stays until it is deleted
+    # Without an end the entry stays until it is deleted.
     return max((ca.not_valid_after_utc for ca in await published_cas(client, *PUBLISHED_CLIENT_CAS)), default=None)
 
 

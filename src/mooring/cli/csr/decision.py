@@ -155,8 +155,7 @@ def confirm(found: Sequence[Obj], verb: str, now: datetime) -> None:
 # error. One with the same decision is success without a write, unless `--force`. A request that the signer would fail is approved
 # with `--force` only: one that breaks a rule of its signer, or of which the server says so (the condition WouldFail). A conflict
 # is retried up to 10 times on the newest state. With `--fingerprint` only a request for that key is approved; requests are
-# immutable, so the key cannot change meanwhile. A request that was shown is decided by its uid: another one may get its name
-# while a person thinks.
+# immutable, so the key cannot change meanwhile.
 
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}", re.ASCII)
 MAX_CONFLICTS = 10

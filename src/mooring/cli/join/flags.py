@@ -97,7 +97,7 @@ def read(config: str, settings: Sequence[Setting], default: Path = Path()) -> Ag
     if _is_there(path) or (config and not paths):
         paths = [path, *paths]
     for path in paths:
-        # a drop-in is not named: its owner could have made its directory beside a file in /tmp
+        # A drop-in is not named: its owner could have made its directory beside a file in /tmp.
         refuse_other_writers(path, "could send this machine to another server", named=path == Path(config))
     file = read_agent_file([(str(path), read_limited(path, MAX_BYTES)) for path in paths], settings)
     for secret_path, key in file.secrets.items():

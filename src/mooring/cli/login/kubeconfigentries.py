@@ -312,7 +312,7 @@ class KubeconfigFiles:
             "clusters": {name for name in names if name not in left} if users else set(),
         }
         for path, config in zip(self._paths, configs, strict=True):
-            # another file may have another user of the same name
+            # Another file may have another user of the same name.
             removed["users"] = {user.name for user in config.users if plugin_login(user.exec) in login_ids}
             present: dict[str, Sequence[Any]] = {key: getattr(config, key) for key in LISTS}
             has_one = any(entry.name in removed[key] for key in LISTS for entry in present[key])

@@ -183,7 +183,7 @@ def login(
         raise click.UsageError("--password-stdin needs --username")
     name = name or _default_name(place)
     if is_repeated and earlier is not None and earlier.name != name:
-        # two logins with one refresh token would end each other where it is replaced at each use
+        # Two logins with one refresh token would end each other where it is replaced at each use.
         source = replace(source, refresh_token=None)
     files = KubeconfigFiles(kubeconfig_out or kubeconfig)
     found = Login(name, place, source, kind or loginrecord.CERTIFICATE, without_cluster=bool(without_cluster))

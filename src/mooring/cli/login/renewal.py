@@ -171,7 +171,7 @@ async def _refresh_at_provider(login: Login, clock: Clock, save: Save) -> Login:
 async def _log_in_at_provider(login: Login, clock: Clock) -> Login:
     async with _provider(login, clock) as (client, provider, send):
         tokens = await _log_in_person(login.source.settings, client, provider, send, clock)
-        # what is left of an earlier login is not valid beside a new one: without offline_access there is no refresh token
+        # What is left of an earlier login is not valid beside a new one: without offline_access there is no refresh token.
         login = login.with_settings(_learned(provider)).with_refresh_token(tokens.refresh_token)
         return await _with_new_credential(login, KubeconfigUser("", token=tokens.id_token), clock)
 

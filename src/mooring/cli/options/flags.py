@@ -25,7 +25,7 @@ def default_data_dir() -> str:
     if os.geteuid() == 0:
         return "/var/lib/mooring"
     base = os.environ.get("XDG_DATA_HOME", "")
-    # the specification requires that relative paths are ignored
+    # The specification requires that relative paths are ignored.
     root = Path(base) if base.startswith("/") else home() / ".local" / "share"
     return str(root / "mooring")
 

@@ -437,7 +437,7 @@ async def create_all(
     """Create every token and print its line as soon as it exists. Raises ConfigError, ApiError, PeerError."""
     for record, line in zip(records, lines, strict=True):
         await cluster.retry(partial(_refuse_existing, client, record), clock, limit)
-        # the check is not repeated: after a lost response the token exists, created by this command
+        # The check is not repeated: after a lost response the token exists, created by this command.
         await cluster.retry(partial(_store, client, record), clock, limit)
         echo(line)
         unenforced_by = await cluster.retry(partial(_unenforced_by, client, record.restrictions), clock, limit)

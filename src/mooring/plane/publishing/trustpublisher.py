@@ -147,7 +147,7 @@ class TrustPublisher:
             self._changed.set()
 
     def _compare_cluster_info(self, event: Event) -> None:
-        # what another server wrote is left, so that servers with different settings do not write in turns
+        # What another server wrote is left, so that servers with different settings do not write in turns.
         if event.type != "DELETED" and is_new_edit(event.obj):
             self._is_edited = True
             self._changed.set()

@@ -285,7 +285,7 @@ class JoinTokenFiles:
         if link.is_symlink() and str(link.readlink()) == target:
             return
         temporary = link.with_name(f".{name}.link")
-        # of a process that was killed: the lock is held.
+        # One of a process that was killed: the lock is held.
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target)
         temporary.replace(link)

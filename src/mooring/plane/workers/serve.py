@@ -226,7 +226,7 @@ def serve_with_workers(
 
     def stopping() -> None:
         notifier.stopping()
-        # else clients would connect until the last worker has ended, and no process would accept them
+        # Else clients would connect until the last worker has ended, and no process would accept them.
         close_all(sockets)
 
     for provider in PROVIDERS:

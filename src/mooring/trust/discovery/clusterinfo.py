@@ -118,6 +118,7 @@ def signing_token(secret_obj: Obj, now: datetime) -> tuple[str, bytes] | None:
     if secret_obj.get("type") != SECRET_TYPE or metadata.get("namespace") != TOKEN_NAMESPACE:
         return None
     token_id = token_id_of_name(metadata["name"])
+    # Strictly by its name: the id inside alone would let another Secret sign in the name of a token.
     if token_id is None or data_value(secret_obj, KEY_ID) != token_id:
         return None
     token_secret = data_bytes(secret_obj, KEY_SECRET)

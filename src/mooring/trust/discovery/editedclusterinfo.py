@@ -152,7 +152,7 @@ class PublishedCas:
             document: Obj = load(text) or {}
         except KubeconfigError:
             return text
-        # the cluster's CA verifies its servers, unless their certificate is of another CA: then one beside it was added by hand
+        # The cluster's CA verifies its servers, unless their certificate is of another CA: then one beside it was added by hand.
         is_shared = not set(_pins(self.servers.present)).isdisjoint(_pins(self.clients.present))
         servers = {*self.servers.pins, *((*self.clients.pins, *self.ended) if is_shared else ())}
         clients = {*self.clients.pins, *self.ended}

@@ -133,7 +133,7 @@ def read_document(data: bytes, source: str) -> Obj:
     except UnicodeDecodeError:
         raise ConfigError(f"{source}: the file is not UTF-8 text") from None
     except YamlError as error:
-        # the text of a mistake in the syntax can quote the line, which may be a key
+        # The text of a mistake in the syntax can quote the line, which may be a key.
         place = f" in line {error.line}" if error.line else ""
         raise ConfigError(f"{source}: the file is not valid YAML{place}") from None
     found = document.value

@@ -61,13 +61,12 @@ def check_agent_token(password: Secret, place: str, least: int) -> None:
 
 # Passwords that the supervisor accepts now: the server token, the agent token, and tokens that were rotated away.
 #
-#     server/token                 the server token in force server/former-tokens.json    {"formerTokens": [{"sha256": "<hex>",
-#     "until": "<RFC 3339>"}]}: digests of former ones, each with the end of its grace
+#     server/token                 the server token in force
+#     server/former-tokens.json    {"formerTokens": [{"sha256": "<hex>", "until": "<RFC 3339>"}]}: digests of former ones, each
+#                                  with the end of its grace
 #
 # Rules kept here (docs/protocol/k3s.md#authentication-of-the-supervisor, docs/adr/0051-the-supervisor-api.md):
-# * Tokens are kept as SHA-256 digests. They are random, or as long as a server token must be, and guesses are limited: a slow
-#   hash for each request would let a stranger occupy the processor.
-# * All accepted digests are compared, each in constant time. How long a refusal takes tells nothing about them.
+# * Tokens are kept as SHA-256 digests.
 # * A former token is accepted before the end of its grace, which is checked at each use. Afterwards it is refused as
 #   `rotated-token`, even by a server in whose data directory it still stands as the present one: that one could not learn the new
 #   token.
@@ -109,18 +108,19 @@ class AcceptedTokens:
         """Return the judgement: ACCEPTED, WRONG, UNKNOWN for another user name, ROTATED or ROTATED_AGENT after a grace."""
         if user not in (SERVER_USER, AGENT_USER):
             return UNKNOWN
-        given = digest(password)
+        presented = digest(password)
         if user == AGENT_USER and self.agent is not None:
-            is_agent = hmac.compare_digest(given, self.agent)
-            return _judgement(given, self.former_agents, now, ROTATED_AGENT) or (ACCEPTED if is_agent else WRONG)
-        is_current = self.server is not None and hmac.compare_digest(given, self.server)
-        # a former one even when it still is in server/token, on a server that could not learn the new one
-        return _judgement(given, self.former, now, ROTATED) or (ACCEPTED if is_current else WRONG)
+            is_agent = hmac.compare_digest(presented, self.agent)
+            return _judgement(presented, self.former_agents, now, ROTATED_AGENT) or (ACCEPTED if is_agent else WRONG)
+        is_current = self.server is not None and hmac.compare_digest(presented, self.server)
+        # A former one even when it still is in server/token, on a server that could not learn the new one.
+        return _judgement(presented, self.former, now, ROTATED) or (ACCEPTED if is_current else WRONG)
 
 
-def _judgement(given: bytes, former: Sequence[FormerToken], now: datetime, over: str) -> str:
+def _judgement(presented: bytes, former: Sequence[FormerToken], now: datetime, over: str) -> str:
     """Return ACCEPTED for a former token before its end, `over` after it, and "" for another password."""
-    matching = [one for one in former if hmac.compare_digest(given, one.sha256)]
+    # All are compared, each in constant time: how long a refusal takes tells nothing about them.
+    matching = [one for one in former if hmac.compare_digest(presented, one.sha256)]
     if not matching:
         return ""
     return ACCEPTED if any(now < one.until for one in matching) else over
@@ -128,6 +128,8 @@ def _judgement(given: bytes, former: Sequence[FormerToken], now: datetime, over:
 
 def digest(password: Secret) -> bytes:
     """Return the form in which a password is kept."""
+    # Tokens are random, or as long as a server token must be, and guesses are limited: a slow hash for each request
+    # would let a stranger occupy the processor.
     return hashlib.sha256(password.reveal()).digest()
 
 

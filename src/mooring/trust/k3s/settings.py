@@ -17,7 +17,7 @@ from mooring.trust.k3s.acceptedtokens import parse_agent_token
 
 
 def _agent_token(text: str, key: str) -> Secret | None:
-    # the authenticator compares the length with what --allow-short-server-token says, which is a setting of another subject
+    # The authenticator compares the length with what --allow-short-server-token says, which is a setting of another subject.
     return parse_agent_token(text.encode("utf-8", "surrogateescape"), key, least=1) if text else None
 
 

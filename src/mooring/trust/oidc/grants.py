@@ -261,7 +261,7 @@ def refresh_grant(client: Client, provider: ProviderEndpoints, token: Secret) ->
     )
     reply = yield from post_form(client, provider, provider.token, form)
     if isinstance(reply, HttpFailure):
-        # of a status that refuses, the body does not matter: one that cannot be read would keep the login for ever
+        # Of a status that refuses, the body does not matter: one that cannot be read would keep the login for ever.
         is_unreadable = reply.kind in (TOO_LONG, NOT_HTTP)
         if reply.status and not may_pass(reply.status) and (reply.status != OK or is_unreadable):
             raise GrantEndedError(f"status {reply.status}: {reply.message}")
