@@ -307,9 +307,9 @@ class Contended:
 
 
 def test_a_request_that_the_signer_would_fail_is_approved_with_force_only() -> None:
-    foretold = {"type": "WouldFail", "status": "True", "reason": "SigningPolicy", "message": "rule x: too long"}
+    preview = {"type": "WouldFail", "status": "True", "reason": "SigningPolicy", "message": "rule x: too long"}
     old = request()
-    old["status"] = {"conditions": [foretold]}
+    old["status"] = {"conditions": [preview]}
     with pytest.raises(ConfigError, match="would fail after an approval: rule x: too long; it was not approved"):
         decided_request(old, APPROVE, "t")
     for condition, force in (("Approved", True), ("Denied", False)):

@@ -15,9 +15,8 @@ from mooring.api.mooring.nodeidentity import MAX_CERTIFIED
 from mooring.api.view import FixedView, Views, guarded
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Create, InThread, RecordLineage, Requeue, Update
-from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation, parsed_request
-from mooring.controllers.certificates.names.certifiednames import CertifiedNames, can_serve
-from mooring.controllers.certificates.names.nameevidence import (
+from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation, parsed_request
+from mooring.controllers.certificates.sanpolicy.evidence import (
     MAX_FORMER,
     MAX_REPORTED,
     Holders,
@@ -27,6 +26,7 @@ from mooring.controllers.certificates.names.nameevidence import (
     serving_names_config_map,
     with_former_names,
 )
+from mooring.controllers.certificates.sanpolicy.rules import CertifiedNames, can_serve
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.controllers.certificates.signing.signingpolicy import parse_policy
 from mooring.errors import UnreadableObjectError
@@ -105,21 +105,21 @@ def seen(**more: list[Obj]) -> Views:
 
 def found(
     obj: Obj, *, by_person: bool = False, check: CertifiedNames | None = None, **more: list[Obj]
-) -> Finding | None:
-    issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=not by_person)
+) -> CheckResult | None:
+    pending = PendingIssue(csr=obj, request=parsed_request(obj), now=NOW, automatic=not by_person)
     return (
         check
         or CertifiedNames(server_names=lambda: ("api-1.example.com", "192.0.2.81"), signing_duration=SIGNING_DURATION)
-    ).check(issuance, seen(**more))
+    ).check(pending, seen(**more))
 
 
-def reason(finding: Finding | None) -> str:
-    return finding.reason if isinstance(finding, Objection) else ""
+def reason(finding: CheckResult | None) -> str:
+    return finding.reason if isinstance(finding, Hold) else ""
 
 
-def recorded(finding: Finding | None) -> dict[str, str]:
-    """Return the names that the preparation records, each with the end of its certificate."""
-    assert isinstance(finding, Preparation), finding
+def recorded(finding: CheckResult | None) -> dict[str, str]:
+    """Return the names that the reservation records, each with the end of its certificate."""
+    assert isinstance(finding, Reservation), finding
     (action,) = finding.actions
     assert isinstance(action, Create | Update)
     return {one["name"]: one["notAfter"] for one in action.obj["spec"]["certifiedNames"]}
@@ -266,7 +266,7 @@ def reported(identity: Obj, after: timedelta = -HOUR) -> Obj:
     return identity
 
 
-def left(finding: Finding | None) -> list[str]:
+def left(finding: CheckResult | None) -> list[str]:
     """Return the addresses that a finding records as left."""
     actions = finding.actions if finding is not None else ()
     changed = [one for action in actions for one in action.obj["spec"]["certifiedNames"]]  # type: ignore[union-attr] # updates alone
@@ -317,7 +317,7 @@ def test_an_address_that_a_machine_has_left_is_recorded(
     finding = found(obj, nodes=nodes, nodeidentities=identities)
     assert left(finding) == expected
     if is_held and NEW in str(obj):
-        assert isinstance(finding, Objection)
+        assert isinstance(finding, Hold)
 
 
 def test_another_machine_gets_an_address_that_was_left_and_a_service_does_not() -> None:
@@ -326,7 +326,7 @@ def test_another_machine_gets_an_address_that_was_left_and_a_service_does_not() 
     known: dict[str, Any] = {"nodes": [node("n1", OLD), node("n2", NEW)], "nodeidentities": [theirs]}
     granted = found(csr(OLD), **known)
     assert recorded(granted) == {OLD: END}
-    assert isinstance(granted, Preparation)
+    assert isinstance(granted, Reservation)
     (action,) = granted.actions
     assert isinstance(action, Create)
     assert action.obj["spec"]["certifiedNames"][0]["reportedAt"] == moment(0 * HOUR)
@@ -344,7 +344,7 @@ def test_another_machine_gets_an_address_that_was_left_and_a_service_does_not() 
 @pytest.mark.parametrize("by_person", [False, True])
 def test_only_what_was_certified_without_a_person_can_be_left(by_person: bool) -> None:
     finding = found(csr(OLD), by_person=by_person)
-    assert isinstance(finding, Preparation)
+    assert isinstance(finding, Reservation)
     (action,) = finding.actions
     assert isinstance(action, Create)
     (one,) = action.obj["spec"]["certifiedNames"]
@@ -364,10 +364,10 @@ def test_a_former_address_of_another_machine_is_said_to_be_of_its_certificate() 
     first, both = [identity("n2", "192.0.2.1")], [identity("n2", "192.0.2.1"), identity("n3", "192.0.2.1")]
     for identities, holders in ((first, "n2"), (both, "n2, n3")):
         held = found(csr("192.0.2.1"), nodes=nodes, nodeidentities=identities)
-        assert isinstance(held, Objection)
+        assert isinstance(held, Hold)
         assert held.message.startswith(f"192.0.2.1: a certificate of Node {holders} for it has not ended, ")
     claimed = found(csr("192.0.2.1"), nodes=[*nodes, node("n4", "192.0.2.1")], nodeidentities=first)
-    assert isinstance(claimed, Objection)
+    assert isinstance(claimed, Hold)
     assert claimed.message.startswith("192.0.2.1: Node n2, n4 has it, too; ")
 
 
@@ -399,8 +399,8 @@ def test_a_machine_that_cannot_be_read_keeps_its_names_and_stops_no_other(plural
     seen_now = guarded({**seen(**known), plural: broken})
     for name, expected in (("192.0.2.5", "AddressOfAnotherNode"), ("192.0.2.1", "")):
         obj = csr(name)
-        issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=True)
-        assert reason(check.check(issuance, seen_now)) == expected
+        pending = PendingIssue(csr=obj, request=parsed_request(obj), now=NOW, automatic=True)
+        assert reason(check.check(pending, seen_now)) == expected
 
 
 def test_the_name_of_another_machine_is_its_own_before_it_has_a_node() -> None:
@@ -560,10 +560,10 @@ def test_the_own_name_of_a_labelled_machine() -> None:
 def test_the_dns_is_proof_for_the_address_that_makes_the_request(source: str, trusted: bool, expected: str) -> None:
     obj = csr("a.example.com")
     obj["metadata"]["annotations"] = {"mooring.dev/source-address": source}
-    issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=True)
+    pending = PendingIssue(csr=obj, request=parsed_request(obj), now=NOW, automatic=True)
     answer = {"a.example.com": frozenset({ip_address("192.0.2.1")})}
     check = CertifiedNames(trusts_source_address=trusted, signing_duration=SIGNING_DURATION)
-    assert reason(check.check(replace(issuance, resolved=answer), seen())) == expected
+    assert reason(check.check(replace(pending, resolved=answer), seen())) == expected
 
 
 # -- other signers -------------------------------------------------------------------------------------------------------

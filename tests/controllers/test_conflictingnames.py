@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.certificates.names.nameevidence import Conflict, conflicts
+from mooring.controllers.certificates.sanpolicy.evidence import Conflict, conflicts
 from mooring.pki.x509.canonicalnames import canonical
 from tests.support.plans import HOUR, NOW, moment, thing, views
 

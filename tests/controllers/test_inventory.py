@@ -18,10 +18,10 @@ from mooring.controllers.certificates.approval import CsrApprover, InventoryAppr
 from mooring.controllers.certificates.inventory import MachineIndex, MachineInventory
 from mooring.controllers.certificates.issuance import (
     HELD_FOR,
-    Finding,
-    Issuance,
-    Objection,
-    Preparation,
+    CheckResult,
+    Hold,
+    PendingIssue,
+    Reservation,
     parsed_request,
 )
 from mooring.pki.keys import generate_key, public_key_der, public_key_fingerprint
@@ -59,14 +59,14 @@ def machine(name: str = "m1", used: str = "", node: str = "n1", **spec: Any) -> 
 
 def checked(
     inventory: MachineInventory, obj: Obj, *machines: Obj, automatic: bool = True, identities: Sequence[Obj] = ()
-) -> Finding | None:
-    issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=automatic)
-    return inventory.check(issuance, views(authorizedmachines=machines, nodeidentities=identities))
+) -> CheckResult | None:
+    pending = PendingIssue(csr=obj, request=parsed_request(obj), now=NOW, automatic=automatic)
+    return inventory.check(pending, views(authorizedmachines=machines, nodeidentities=identities))
 
 
-def claimed(finding: Finding | None) -> str:
+def claimed(finding: CheckResult | None) -> str:
     """Return the name of the entry that is claimed."""
-    assert isinstance(finding, Preparation)
+    assert isinstance(finding, Reservation)
     (update,) = finding.actions
     assert isinstance(update, Update)
     assert (update.plural, update.subresource, update.obj["metadata"]["resourceVersion"]) == (
@@ -81,8 +81,8 @@ def claimed(finding: Finding | None) -> str:
     return name
 
 
-def reason(finding: Finding | None) -> str:
-    assert isinstance(finding, Objection)
+def reason(finding: CheckResult | None) -> str:
+    assert isinstance(finding, Hold)
     assert not finding.denies
     return finding.reason
 
@@ -178,7 +178,7 @@ def test_a_key_that_comes_again_after_the_name_changed_hands_claims_its_entry_ag
     if claimed_at is None:
         assert finding is None
     else:
-        assert isinstance(finding, Preparation)
+        assert isinstance(finding, Reservation)
         (update,) = finding.actions
         assert isinstance(update, Update)
         assert update.obj["status"]["usedBy"]["time"] == moment(claimed_at)
@@ -248,7 +248,7 @@ def test_an_entry_that_was_deleted_authorizes_nobody_while_finalizers_hold_it() 
     entry = machine(keyFingerprint=PIN)
     entry["metadata"] |= {"finalizers": ["a.b/c"], "deletionTimestamp": rfc3339(NOW)}
     finding = checked(REQUIRED, csr(), entry)
-    assert isinstance(finding, Objection)
+    assert isinstance(finding, Hold)
     assert finding.reason == "MachineNotListed"
 
 
@@ -257,11 +257,11 @@ def test_an_entry_that_was_deleted_authorizes_nobody_while_finalizers_hold_it() 
 
 @dataclass(frozen=True)
 class FixedCheck:
-    finding: Finding | None
+    finding: CheckResult | None
     name: str = "fixed"
     watches: tuple[str, ...] = ("secrets",)
 
-    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
         return self.finding
 
 
@@ -302,7 +302,7 @@ def test_a_name_alone_authorizes_nobody_and_a_new_entry_plans_again() -> None:
 
 
 def test_an_objection_of_another_check_holds_the_request() -> None:
-    approver = InventoryApprover((FixedCheck(Objection("NameTaken", "by another key")),))
+    approver = InventoryApprover((FixedCheck(Hold("NameTaken", "by another key")),))
     update, requeue = planned(approver, csr(), AUTHORIZED)
     assert conditions(update) == [("NeedsApproval", "NameTaken")]
     assert requeue == Requeue(NOW + HELD_FOR)

@@ -16,10 +16,10 @@ from mooring.controllers.certificates.cleaner import CsrCleaner
 from mooring.controllers.certificates.issuance import (
     HELD_FOR,
     HELD_SIZE,
-    Finding,
-    Issuance,
-    Objection,
-    Preparation,
+    CheckResult,
+    Hold,
+    PendingIssue,
+    Reservation,
     held_until,
     marked_as_held,
     watched,
@@ -36,23 +36,23 @@ CA = ThrowawayCA(now=NOW)
 PEM = build_request(generate_key(), "system:node:n1", ("system:nodes",))
 CLAIM = Create("configmaps", thing("claim"))
 OTHER_CLAIM = Create("configmaps", thing("other"))
-HELD = Objection("NameTaken", "the name n1 belongs to another key; delete the Node")
-DENIED = Objection("TokenUsedUp", "the token has made all its joins; create another", denies=True)
+HELD = Hold("NameTaken", "the name n1 belongs to another key; delete the Node")
+DENIED = Hold("TokenUsedUp", "the token has made all its joins; create another", denies=True)
 
 
 @dataclass(frozen=True)
 class FixedCheck:
     """A check with one answer, which it gives to automatic approvals, or to all."""
 
-    finding: Finding | None
+    finding: CheckResult | None
     name: str = "fixed"
     watches: tuple[str, ...] = ("nodes",)
     automatic_only: bool = False
 
-    def check(self, issuance: Issuance, views: Views) -> Finding | None:
-        assert issuance.signer_name == KUBE_APISERVER_CLIENT_KUBELET
-        assert issuance.username == "system:bootstrap:abcdef"
-        return None if self.automatic_only and not issuance.automatic else self.finding
+    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
+        assert pending.signer_name == KUBE_APISERVER_CLIENT_KUBELET
+        assert pending.username == "system:bootstrap:abcdef"
+        return None if self.automatic_only and not pending.automatic else self.finding
 
 
 OF_USER = build_request(generate_key(), "jane", ())
@@ -73,7 +73,7 @@ def condition(kind: str, reason: str = "", message: str = "") -> Obj:
     return {"type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": moment(0 * HOUR)}
 
 
-def approved(obj: Obj, *findings: Finding | None) -> Sequence[Action]:
+def approved(obj: Obj, *findings: CheckResult | None) -> Sequence[Action]:
     """Return the actions of the approver after RBAC allowed the request."""
     approver = CsrApprover(tuple(map(FixedCheck, findings)))
     (ask,) = plan(approver, ("", "join"), views(certificatesigningrequests=[obj]), NOW)
@@ -146,14 +146,14 @@ def test_an_objection_that_denies_denies_with_its_reason() -> None:
 
 
 def test_all_claims_are_made_before_the_approval() -> None:
-    findings = (Preparation((CLAIM,)), None, Preparation((OTHER_CLAIM,)))
+    findings = (Reservation((CLAIM,)), None, Reservation((OTHER_CLAIM,)))
     *claims, approval = approved(csr(), *findings)
     assert claims == [CLAIM, OTHER_CLAIM]
     assert conditions(approval) == [("Approved", "AutoApproved")]
 
 
 def test_a_refused_request_claims_nothing() -> None:
-    update, _ = approved(csr(), Preparation((CLAIM,)), HELD)
+    update, _ = approved(csr(), Reservation((CLAIM,)), HELD)
     assert conditions(update) == [("NeedsApproval", "NameTaken")]
 
 
@@ -175,7 +175,7 @@ def test_an_objection_to_automatic_approvals_at_signing(reason: str, outcome: st
 
 
 def test_the_signer_makes_missing_claims_before_it_signs() -> None:
-    actions = signed(csr(condition("Approved", "KubectlApprove")), FixedCheck(Preparation((CLAIM,))))
+    actions = signed(csr(condition("Approved", "KubectlApprove")), FixedCheck(Reservation((CLAIM,))))
     assert actions == [CLAIM, Requeue(NOW)]
 
 

@@ -18,9 +18,9 @@ from mooring.clock import rfc3339
 from mooring.controllers.actions import Create, Update
 from mooring.controllers.certificates.cleaner import RevokedRequests
 from mooring.controllers.certificates.inventory import MachineInventory
-from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation, parsed_request
-from mooring.controllers.certificates.names.nameownership import NameOwnership, password_objection
+from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation, parsed_request
 from mooring.controllers.certificates.requester import BootstrapTokenCheck, join_refusal
+from mooring.controllers.certificates.sanpolicy.ownership import NameOwnership, password_hold
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.requests import build_request
@@ -57,7 +57,7 @@ def asked(
     name: str = "n1",
     source: str = HERE,
     automatic: bool = True,
-) -> Issuance:
+) -> PendingIssue:
     pem = build_request(KEYS[signer], "kubernetes-admin", ("system:masters",))
     extra: dict[str, list[str]] = {CREDENTIAL: ["k3s-token"], NODE_NAME: [name]}
     if signer in NODE_SIGNERS:
@@ -71,7 +71,7 @@ def asked(
     }
     noted = {"annotations": {"mooring.dev/source-address": source}} if source else {}
     csr = thing("join", spec=spec, metadata={"creationTimestamp": rfc3339(NOW), **noted})
-    return Issuance(csr=csr, request=parsed_request(csr), now=NOW, automatic=automatic)
+    return PendingIssue(csr=csr, request=parsed_request(csr), now=NOW, automatic=automatic)
 
 
 ENTRY = {
@@ -105,9 +105,9 @@ def seen(
     )
 
 
-def written(finding: Finding | None) -> tuple[type, Obj]:
+def written(finding: CheckResult | None) -> tuple[type, Obj]:
     """Return the kind of the only action, and the spec that it writes."""
-    assert isinstance(finding, Preparation)
+    assert isinstance(finding, Reservation)
     (action,) = finding.actions
     assert isinstance(action, Create | Update)
     assert (action.plural, action.obj["metadata"]["name"]) == ("nodeidentities", "n1")
@@ -115,8 +115,8 @@ def written(finding: Finding | None) -> tuple[type, Obj]:
     return type(action), {field: value for field, value in action.obj["spec"].items() if field != "changedAt"}
 
 
-def reason(finding: Finding | None) -> str:
-    return finding.reason if isinstance(finding, Objection) else ""
+def reason(finding: CheckResult | None) -> str:
+    return finding.reason if isinstance(finding, Hold) else ""
 
 
 JOINED = {"keys": [ENTRY], "sourceAddress": HERE, "nodePasswordUID": PASSWORD}
@@ -199,7 +199,7 @@ SERVING_ENTRY = {**ENTRY, "publicKey": f"sha256:{public_key_fingerprint(KEYS[K3S
         ),
     ],
 )  # fmt: skip
-def test_what_is_recorded_about_a_name(found: Views, request_: Issuance, action: type, spec: Obj) -> None:
+def test_what_is_recorded_about_a_name(found: Views, request_: PendingIssue, action: type, spec: Obj) -> None:
     assert written(OWNERSHIP.check(request_, found)) == (action, spec)
 
 
@@ -218,7 +218,7 @@ def test_what_is_recorded_about_a_name(found: Views, request_: Issuance, action:
 )
 def test_a_password_of_another_machine_changes_the_hands_of_a_name(found: Views, username: str, changes: bool) -> None:
     finding = OWNERSHIP.check(asked(K3S_KUBELET_SERVING, username, password=OTHER_PASSWORD), found)
-    assert isinstance(finding, Preparation)
+    assert isinstance(finding, Reservation)
     (action,) = finding.actions
     assert isinstance(action, Update)
     assert action.obj["spec"].get("changedAt") == (rfc3339(NOW) if changes else None)
@@ -281,7 +281,7 @@ def test_a_password_of_another_machine_changes_the_hands_of_a_name(found: Views,
         pytest.param(seen(), asked(K3S_KUBELET_SERVING, name="N1"), "NodeNameInvalid", id="a name no Node can have"),
     ],
 )  # fmt: skip
-def test_what_is_held(found: Views, request_: Issuance, expected: str) -> None:
+def test_what_is_held(found: Views, request_: PendingIssue, expected: str) -> None:
     finding = OWNERSHIP.check(request_, found)
     assert reason(finding) == expected
     if not expected:
@@ -304,7 +304,7 @@ def test_what_is_held(found: Views, request_: Issuance, expected: str) -> None:
     ],
 )
 def test_who_sets_the_first_password_of_a_name(found: Views, username: str, allowed: bool) -> None:
-    refusal = password_objection("n1", username, found)
+    refusal = password_hold("n1", username, found)
     assert (refusal == "") is allowed
     if not allowed:
         assert "belongs to another machine" in refusal
@@ -323,7 +323,7 @@ JOIN = join_record(PASSWORD, NODE)
 MACHINE = thing("n1", spec={"keys": [ENTRY], "token": "abcdef", "sourceAddress": HERE})
 
 
-def limited(request_: Issuance, secret: Obj, *identities: Obj) -> Finding | None:
+def limited(request_: PendingIssue, secret: Obj, *identities: Obj) -> CheckResult | None:
     return BootstrapTokenCheck(True).check(request_, views(secrets=[secret], nodeidentities=identities))
 
 
@@ -369,7 +369,7 @@ def test_a_certificate_of_a_shared_user_is_recorded_with_its_machine(found: View
 def test_who_has_a_certificate_of_a_shared_user(found: Views, username: str, automatic: bool, expected: str) -> None:
     finding = OWNERSHIP.check(asked(K3S_KUBE_PROXY_CLIENT, username, automatic=automatic), found)
     assert reason(finding) == expected
-    assert isinstance(finding, Objection) or finding is None
+    assert isinstance(finding, Hold) or finding is None
 
 
 def test_a_person_may_approve_a_certificate_of_a_shared_user() -> None:
@@ -386,7 +386,7 @@ def test_another_owner_of_the_name_does_not_inherit_companions() -> None:
 def test_four_certificates_are_one_join() -> None:
     secret = token(max_joins="1")
     finding = limited(asked(K3S_KUBELET_SERVING, TOKEN), secret)
-    assert isinstance(finding, Preparation)
+    assert isinstance(finding, Reservation)
     (update,) = finding.actions
     assert isinstance(update, Update)
     assert joined_keys(update.obj) == (JOIN,)
@@ -430,7 +430,7 @@ def test_whether_a_token_lets_another_machine_join(username: str, name: str, sec
     assert bool(found) is bool(refusal)
 
 
-def listed(request_: Issuance, *machines: Obj, required: bool = True, joined: bool = False) -> Finding | None:
+def listed(request_: PendingIssue, *machines: Obj, required: bool = True, joined: bool = False) -> CheckResult | None:
     identities = [thing("n1", spec=JOINED)] if joined else []
     inventory = MachineInventory(required, trusts_source_address=True)
     return inventory.check(request_, views(authorizedmachines=machines, nodeidentities=identities))
@@ -445,7 +445,7 @@ USED_ENTRY = {**ENTRY_OF_N1, "status": {"usedBy": {"publicKey": OLD["publicKey"]
 def test_the_client_certificate_uses_the_entry_of_an_authorized_machine() -> None:
     for entry in (ENTRY_OF_N1, ENTRY_WITH_KEY):
         finding = listed(asked(), entry)
-        assert isinstance(finding, Preparation)
+        assert isinstance(finding, Reservation)
         (update,) = finding.actions
         assert isinstance(update, Update)
         assert update.obj["status"]["usedBy"]["publicKey"] == ENTRY["publicKey"]
@@ -491,7 +491,7 @@ def test_the_client_certificate_uses_the_entry_of_an_authorized_machine() -> Non
         pytest.param(asked(username=NODE), [], False, "", id="a node that renews"),
     ],
 )
-def test_where_entries_are_required(request_: Issuance, machines: list[Obj], joined: bool, expected: str) -> None:
+def test_where_entries_are_required(request_: PendingIssue, machines: list[Obj], joined: bool, expected: str) -> None:
     assert reason(listed(request_, *machines, joined=joined)) == expected
     assert listed(request_, *machines, required=False) is None
 

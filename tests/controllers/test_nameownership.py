@@ -11,8 +11,8 @@ from mooring.api.mooring.nodeidentity import KIND, MAX_KEYS
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Create, Update
-from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.names.nameownership import NameOwnership
+from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
+from mooring.controllers.certificates.sanpolicy.ownership import NameOwnership
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.authority import request_serial_number
 from mooring.pki.x509.requests import build_request, parse_request
@@ -30,7 +30,7 @@ CERTIFICATE = "sha256:" + "c" * 64
 PRESENTED = {"authentication.kubernetes.io/credential-id": ["JTI=1", "X509SHA256=" + "c" * 64]}
 
 
-def issuance(
+def pending(
     username: str = TOKEN,
     *,
     common_name: str = "system:node:n1",
@@ -41,12 +41,12 @@ def issuance(
     source: str = "192.0.2.9",
     status: Obj | None = None,
     **spec: Any,
-) -> Issuance:
+) -> PendingIssue:
     pem = build_request(KEY, common_name, ("system:nodes",))
     spec |= {"signerName": signer, "username": username, "usages": ["digital signature", usage]}
     metadata = {"annotations": {"mooring.dev/source-address": source}, "creationTimestamp": moment(timedelta(0))}
     csr = thing("join", spec=spec, metadata=metadata, status=status or {})
-    return Issuance(csr=csr, request=parse_request(pem), now=now, automatic=automatic)
+    return PendingIssue(csr=csr, request=parse_request(pem), now=now, automatic=automatic)
 
 
 ENTRY = {
@@ -74,9 +74,9 @@ def seen(spec: Obj | None = None, *, node: bool = False, held: bool = False, tok
     )
 
 
-def written(finding: Finding | None) -> tuple[type, Obj]:
+def written(finding: CheckResult | None) -> tuple[type, Obj]:
     """Return the kind of the only action, and the spec that it writes."""
-    assert isinstance(finding, Preparation)
+    assert isinstance(finding, Reservation)
     (action,) = finding.actions
     assert isinstance(action, Create | Update)
     assert action.plural == "nodeidentities"
@@ -92,92 +92,92 @@ BY_A_PERSON = {"keys": [ENTRY], "sourceAddress": "192.0.2.9"}
 @pytest.mark.parametrize(
     ("found", "asked", "action", "spec"),
     [
-        pytest.param(seen(), issuance(), Create, FIRST, id="the first machine gets a free name"),
-        pytest.param(seen({}), issuance(), Update, FIRST, id="a name whose owner was removed is free"),
+        pytest.param(seen(), pending(), Create, FIRST, id="the first machine gets a free name"),
+        pytest.param(seen({}), pending(), Update, FIRST, id="a name whose owner was removed is free"),
         pytest.param(
-            seen(), issuance(NODE, extra=PRESENTED), Create,
+            seen(), pending(NODE, extra=PRESENTED), Create,
             {"keys": [ENTRY], "sourceAddress": "192.0.2.9", "formerCertificate": CERTIFICATE},
             id="a node from before its identity keeps the certificate that it has",
         ),
         pytest.param(
-            seen({"keys": [OLD], "formerCertificate": CERTIFICATE}), issuance(NODE, extra=PRESENTED), Update,
+            seen({"keys": [OLD], "formerCertificate": CERTIFICATE}), pending(NODE, extra=PRESENTED), Update,
             {"keys": [OLD, ENTRY], "sourceAddress": "192.0.2.9", "formerCertificate": CERTIFICATE},
             id="and keeps it until it renews with a recorded one",
         ),
         pytest.param(
-            seen({"keys": [OLD], "token": "fedcba", "formerCertificate": CERTIFICATE}), issuance(NODE), Update,
+            seen({"keys": [OLD], "token": "fedcba", "formerCertificate": CERTIFICATE}), pending(NODE), Update,
             {"keys": [OLD, ENTRY], "token": "fedcba", "sourceAddress": "192.0.2.9"}, id="a renewal adds a key",
         ),
         pytest.param(
-            seen({"keys": [OLD]}), issuance(NODE, now=NOW + 2 * HOUR, source="unknown"), Update,
+            seen({"keys": [OLD]}), pending(NODE, now=NOW + 2 * HOUR, source="unknown"), Update,
             {"keys": [{**ENTRY, "notAfter": moment(YEAR + 2 * HOUR)}]}, id="and drops those that expired",
         ),
         pytest.param(
-            seen({"keys": [OLD] * MAX_KEYS}), issuance(NODE), Update,
+            seen({"keys": [OLD] * MAX_KEYS}), pending(NODE), Update,
             {"keys": [*[OLD] * (MAX_KEYS - 1), ENTRY], "sourceAddress": "192.0.2.9"}, id="and the oldest of many",
         ),
         pytest.param(
             seen({"keys": [{**ENTRY, "serialNumber": "1"}]}),
-            issuance(),
+            pending(),
             Update,
             {"keys": [{**ENTRY, "serialNumber": "1"}, ENTRY], "sourceAddress": "192.0.2.9"},
             id="a token repeats the request of the same key",
         ),
         pytest.param(
-            seen({"keys": [OLD]}), issuance(RECOVERING), Update,
+            seen({"keys": [OLD]}), pending(RECOVERING), Update,
             {"keys": [OLD, ENTRY], "sourceAddress": "192.0.2.9"}, id="a machine on its way back adds a key",
         ),
         pytest.param(
             seen({"keys": [{**OLD, "publicKey": f"sha256:{'9' * 64}"}, OLD]}),
-            issuance(RECOVERING, now=NOW + 2 * HOUR, extra=PROVEN), Update,
+            pending(RECOVERING, now=NOW + 2 * HOUR, extra=PROVEN), Update,
             {"keys": [OLD, {**ENTRY, "notAfter": moment(YEAR + 2 * HOUR)}], "sourceAddress": "192.0.2.9"},
             id="and keeps the expired key that it proved, alone",
         ),
         pytest.param(
-            seen({"keys": [OLD], "nodeUID": "u0", "formerCertificate": CERTIFICATE}), issuance(), Update, FIRST,
+            seen({"keys": [OLD], "nodeUID": "u0", "formerCertificate": CERTIFICATE}), pending(), Update, FIRST,
             id="a deleted Node frees its name",
         ),
         pytest.param(
-            seen({"keys": [ENTRY], "nodeUID": "u0"}), issuance(), Update, FIRST, id="for the same key, too",
+            seen({"keys": [ENTRY], "nodeUID": "u0"}), pending(), Update, FIRST, id="for the same key, too",
         ),
         pytest.param(
-            seen({"keys": [OLD]}, node=True, token="n1"), issuance(), Update, FIRST, id="a token for this name replaces",
+            seen({"keys": [OLD]}, node=True, token="n1"), pending(), Update, FIRST, id="a token for this name replaces",
         ),
-        pytest.param(seen(node=True, token="n1"), issuance(), Create, FIRST, id="also where no key is recorded"),
+        pytest.param(seen(node=True, token="n1"), pending(), Create, FIRST, id="also where no key is recorded"),
         pytest.param(
-            seen({"keys": [OLD]}, node=True), issuance("jane", automatic=False), Update, BY_A_PERSON,
+            seen({"keys": [OLD]}, node=True), pending("jane", automatic=False), Update, BY_A_PERSON,
             id="an approval of a person replaces",
         ),
         pytest.param(
-            seen({"keys": [OLD], "nodeUID": "u0"}), issuance(NODE, automatic=False), Update, BY_A_PERSON,
+            seen({"keys": [OLD], "nodeUID": "u0"}), pending(NODE, automatic=False), Update, BY_A_PERSON,
             id="and lets a machine back whose Node was deleted",
         ),
         pytest.param(
-            seen(), issuance(expirationSeconds=3600), Create,
+            seen(), pending(expirationSeconds=3600), Create,
             {**FIRST, "keys": [{**ENTRY, "notAfter": moment(timedelta(minutes=65))}]}, id="a short certificate, and five minutes",
         ),
     ],
 )  # fmt: skip
-def test_what_is_recorded(found: Views, asked: Issuance, action: type, spec: Obj) -> None:
+def test_what_is_recorded(found: Views, asked: PendingIssue, action: type, spec: Obj) -> None:
     assert written(CHECK.check(asked, found)) == (action, spec)
 
 
 @pytest.mark.parametrize(
     ("found", "asked"),
     [
-        pytest.param(seen(FIRST), issuance(), id="the approver's claim is enough for the signer"),
-        pytest.param(seen(FIRST), issuance(now=NOW + timedelta(minutes=5)), id="five minutes later, too"),
-        pytest.param(seen({"keys": [ENTRY, OLD]}), issuance(NODE), id="a key that is not the newest"),
-        pytest.param(seen({"keys": [OLD]}), issuance(common_name="jane"), id="a user who is no node"),
+        pytest.param(seen(FIRST), pending(), id="the approver's claim is enough for the signer"),
+        pytest.param(seen(FIRST), pending(now=NOW + timedelta(minutes=5)), id="five minutes later, too"),
+        pytest.param(seen({"keys": [ENTRY, OLD]}), pending(NODE), id="a key that is not the newest"),
+        pytest.param(seen({"keys": [OLD]}), pending(common_name="jane"), id="a user who is no node"),
         pytest.param(
-            seen({"keys": [OLD]}), issuance(usage="server auth", signer="kubernetes.io/legacy-unknown"), id="no client"
+            seen({"keys": [OLD]}), pending(usage="server auth", signer="kubernetes.io/legacy-unknown"), id="no client"
         ),
         pytest.param(
-            seen({"keys": [OLD]}), issuance(NODE, signer=KUBELET_SERVING, usage="server auth"), id="a serving key"
+            seen({"keys": [OLD]}), pending(NODE, signer=KUBELET_SERVING, usage="server auth"), id="a serving key"
         ),
     ],
 )
-def test_what_needs_no_record(found: Views, asked: Issuance) -> None:
+def test_what_needs_no_record(found: Views, asked: PendingIssue) -> None:
     assert CHECK.check(asked, found) is None
 
 
@@ -186,26 +186,26 @@ RETURNING = {"keys": [OLD], "nodeUID": "u0", "reregisters": True}
 
 def test_a_deleted_node_that_may_return_frees_its_name_until_it_does() -> None:
     """--node-deletion=reregisters: the machine renews as before, and another one may have the name while there is no Node."""
-    assert written(CHECK.check(issuance(), seen(RETURNING))) == (Update, FIRST)
-    assert isinstance(CHECK.check(issuance(), seen(RETURNING, node=True)), Objection)
-    _, spec = written(CHECK.check(issuance(NODE), seen(RETURNING)))
+    assert written(CHECK.check(pending(), seen(RETURNING))) == (Update, FIRST)
+    assert isinstance(CHECK.check(pending(), seen(RETURNING, node=True)), Hold)
+    _, spec = written(CHECK.check(pending(NODE), seen(RETURNING)))
     assert spec["keys"] == [OLD, ENTRY]
 
 
 def test_a_certificate_of_another_program_has_no_recorded_number() -> None:
-    _, spec = written(NameOwnership(lambda signer: None, signing_duration=SIGNING_DURATION).check(issuance(), seen()))
+    _, spec = written(NameOwnership(lambda signer: None, signing_duration=SIGNING_DURATION).check(pending(), seen()))
     assert spec["keys"] == [{"publicKey": ENTRY["publicKey"], "notAfter": ENTRY["notAfter"]}]
-    assert NameOwnership(lambda signer: None, signing_duration=SIGNING_DURATION).check(issuance(), seen(spec)) is None
+    assert NameOwnership(lambda signer: None, signing_duration=SIGNING_DURATION).check(pending(), seen(spec)) is None
 
 
 def test_a_late_signature_extends_the_record() -> None:
-    asked = issuance(now=NOW + timedelta(minutes=6), automatic=False)
+    asked = pending(now=NOW + timedelta(minutes=6), automatic=False)
     _, spec = written(CHECK.check(asked, seen(FIRST)))
     assert spec["keys"] == [{**ENTRY, "notAfter": moment(YEAR + timedelta(minutes=6))}]
 
 
-def serving(username: str, name: str = "n1", *, automatic: bool = True) -> Issuance:
-    return issuance(
+def serving(username: str, name: str = "n1", *, automatic: bool = True) -> PendingIssue:
+    return pending(
         username, common_name=f"system:node:{name}", automatic=automatic, signer=KUBELET_SERVING, usage="server auth"
     )
 
@@ -214,43 +214,43 @@ def serving(username: str, name: str = "n1", *, automatic: bool = True) -> Issua
     ("found", "asked", "reason", "denies", "words"),
     [
         pytest.param(
-            seen({"keys": [OLD]}, node=True), issuance(), "NodeNameTaken", False,
+            seen({"keys": [OLD]}, node=True), pending(), "NodeNameTaken", False,
             [OLD["publicKey"], ENTRY["publicKey"], "192.0.2.9", "kubectl delete node n1", "--node-name n1", "csr approve join"],
             id="another key with a token",
         ),
         pytest.param(
-            seen({"keys": [OLD]}), issuance(source=""), "NodeNameTaken", False, ["kubectl delete nodeidentity n1", "request has"],
+            seen({"keys": [OLD]}), pending(source=""), "NodeNameTaken", False, ["kubectl delete nodeidentity n1", "request has"],
             id="another key for a machine that has not registered",
         ),
-        pytest.param(seen(node=True), issuance(), "NodeNameTaken", False, ["not recorded"], id="a Node without a record"),
-        pytest.param(seen({}, node=True), issuance(), "NodeNameTaken", False, ["not recorded"], id="or with an empty one"),
-        pytest.param(seen({"keys": [OLD]}, token="n*"), issuance(), "NodeNameTaken", False, [], id="a token for a pattern"),
-        pytest.param(seen({"keys": [OLD]}, token="n1"), issuance("system:bootstrap:fedcba"), "NodeNameTaken", False, [],
+        pytest.param(seen(node=True), pending(), "NodeNameTaken", False, ["not recorded"], id="a Node without a record"),
+        pytest.param(seen({}, node=True), pending(), "NodeNameTaken", False, ["not recorded"], id="or with an empty one"),
+        pytest.param(seen({"keys": [OLD]}, token="n*"), pending(), "NodeNameTaken", False, [], id="a token for a pattern"),
+        pytest.param(seen({"keys": [OLD]}, token="n1"), pending("system:bootstrap:fedcba"), "NodeNameTaken", False, [],
                      id="another token"),
-        pytest.param(seen({"keys": [OLD]}, token="n1"), issuance("jane"), "NodeNameTaken", False, [], id="a user of any name"),
-        pytest.param(seen({"keys": [OLD]}), issuance("system:node:n2"), "NodeNameTaken", False, [], id="another node"),
-        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), issuance(NODE), "NodeDeleted", False, ["mooring join"],
+        pytest.param(seen({"keys": [OLD]}, token="n1"), pending("jane"), "NodeNameTaken", False, [], id="a user of any name"),
+        pytest.param(seen({"keys": [OLD]}), pending("system:node:n2"), "NodeNameTaken", False, [], id="another node"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), pending(NODE), "NodeDeleted", False, ["mooring join"],
                      id="a renewal after the Node was deleted"),
-        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), issuance(RECOVERING), "NodeDeleted", False, [],
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), pending(RECOVERING), "NodeDeleted", False, [],
                      id="the way back after the Node was deleted"),
         pytest.param(seen({"nodeUID": "u0"}), serving(NODE), "NodeDeleted", False, [], id="its serving certificate"),
-        pytest.param(seen(), issuance(common_name="system:node:N1"), "NodeNameInvalid", True, ["N1"], id="upper case"),
-        pytest.param(seen(), issuance(common_name="system:node:"), "NodeNameInvalid", True, [], id="no name"),
-        pytest.param(seen(), issuance(common_name="system:node:n1 "), "NodeNameInvalid", True, [], id="a space"),
+        pytest.param(seen(), pending(common_name="system:node:N1"), "NodeNameInvalid", True, ["N1"], id="upper case"),
+        pytest.param(seen(), pending(common_name="system:node:"), "NodeNameInvalid", True, [], id="no name"),
+        pytest.param(seen(), pending(common_name="system:node:n1 "), "NodeNameInvalid", True, [], id="a space"),
         pytest.param(seen(), serving("jane", automatic=False), None, True, [],
-                     id="no objection to a serving certificate that a person approved"),
+                     id="no hold on a serving certificate that a person approved"),
         pytest.param(seen(), serving("jane", "N1", automatic=False), "NodeNameInvalid", True, [],
                      id="the name of a serving certificate"),
     ],
 )  # fmt: skip
 def test_what_is_held_or_denied(
-    found: Views, asked: Issuance, reason: str | None, denies: bool, words: list[str]
+    found: Views, asked: PendingIssue, reason: str | None, denies: bool, words: list[str]
 ) -> None:
     finding = CHECK.check(asked, found)
     if reason is None:
         assert finding is None
         return
-    assert isinstance(finding, Objection)
+    assert isinstance(finding, Hold)
     assert (finding.reason, finding.denies) == (reason, denies)
     for word in words:
         assert word in finding.message
@@ -266,60 +266,60 @@ LATER = {"changedAt": moment(HOUR)}
 @pytest.mark.parametrize(
     ("found", "asked", "reason"),
     [
-        pytest.param(seen({"keys": [OLD], "nodeUID": "u0", **LATER}), issuance(), "NodeNameTaken",
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0", **LATER}), pending(), "NodeNameTaken",
                      id="a request that was made before the Node was deleted"),
-        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), issuance(status=held_before()), "NodeNameTaken",
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), pending(status=held_before()), "NodeNameTaken",
                      id="one that was held while another machine had the name"),
-        pytest.param(seen(), issuance(status=held_before()), "NodeNameTaken", id="also when the record of the name is gone"),
-        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), issuance(status=held_before("NotGranted")), "",
+        pytest.param(seen(), pending(status=held_before()), "NodeNameTaken", id="also when the record of the name is gone"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), pending(status=held_before("NotGranted")), "",
                      id="one that was held for another reason"),
-        pytest.param(seen({"keys": [OLD], "nodeUID": "u0", **LATER}), issuance(automatic=False), "", id="a person decides"),
-        pytest.param(seen({"keys": [OLD], "nodeUID": "u0", **LATER}, token="n1"), issuance(), "", id="or a token for the name"),
-        pytest.param(seen({"keys": [OLD], **LATER}), issuance(NODE), "NodeNameTaken", id="a renewal of the former owner"),
-        pytest.param(seen({"keys": [OLD], **LATER}), issuance(RECOVERING), "NodeNameTaken", id="its way back"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0", **LATER}), pending(automatic=False), "", id="a person decides"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0", **LATER}, token="n1"), pending(), "", id="or a token for the name"),
+        pytest.param(seen({"keys": [OLD], **LATER}), pending(NODE), "NodeNameTaken", id="a renewal of the former owner"),
+        pytest.param(seen({"keys": [OLD], **LATER}), pending(RECOVERING), "NodeNameTaken", id="its way back"),
         pytest.param(seen({"keys": [OLD], **LATER}), serving(NODE), "NodeNameTaken", id="its serving certificate"),
-        pytest.param(seen({"keys": [{**ENTRY, "serialNumber": "1"}], **LATER}), issuance(), "", id="a key of the present owner"),
-        pytest.param(seen({**RETURNING, **LATER}), issuance(NODE), "", id="a machine that may create its Node again"),
-        pytest.param(seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True), issuance(), "NodeTerminating",
+        pytest.param(seen({"keys": [{**ENTRY, "serialNumber": "1"}], **LATER}), pending(), "", id="a key of the present owner"),
+        pytest.param(seen({**RETURNING, **LATER}), pending(NODE), "", id="a machine that may create its Node again"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True), pending(), "NodeTerminating",
                      id="finalizers hold the deleted Node"),
-        pytest.param(seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True), issuance(NODE), "NodeDeleted",
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True), pending(NODE), "NodeDeleted",
                      id="and the machine is no member any more"),
         pytest.param(seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True), serving(NODE), "NodeDeleted",
                      id="nor gets a serving certificate"),
-        pytest.param(seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True), issuance(automatic=False), "",
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True), pending(automatic=False), "",
                      id="a person need not wait for the finalizers"),
     ],
 )  # fmt: skip
-def test_a_request_that_waited_gains_nothing_by_a_change(found: Views, asked: Issuance, reason: str) -> None:
+def test_a_request_that_waited_gains_nothing_by_a_change(found: Views, asked: PendingIssue, reason: str) -> None:
     finding = CHECK.check(asked, found)
-    assert (finding.reason if isinstance(finding, Objection) else "") == reason
+    assert (finding.reason if isinstance(finding, Hold) else "") == reason
 
 
 def test_a_name_that_is_held_by_finalizers_says_which() -> None:
-    finding = CHECK.check(issuance(), seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True))
-    assert isinstance(finding, Objection)
+    finding = CHECK.check(pending(), seen({"keys": [OLD], "nodeUID": "u1"}, node=True, held=True))
+    assert isinstance(finding, Hold)
     assert "example.com/hold" in finding.message
 
 
 @pytest.mark.parametrize(
     ("found", "asked"),
     [
-        pytest.param(seen(), issuance(), id="a free name"),
-        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), issuance(), id="a deleted Node"),
-        pytest.param(seen({"keys": [OLD]}, node=True), issuance(automatic=False), id="a person"),
+        pytest.param(seen(), pending(), id="a free name"),
+        pytest.param(seen({"keys": [OLD], "nodeUID": "u0"}), pending(), id="a deleted Node"),
+        pytest.param(seen({"keys": [OLD]}, node=True), pending(automatic=False), id="a person"),
     ],
 )
-def test_when_a_name_changes_hands_is_recorded(found: Views, asked: Issuance) -> None:
+def test_when_a_name_changes_hands_is_recorded(found: Views, asked: PendingIssue) -> None:
     finding = CHECK.check(asked, found)
-    assert isinstance(finding, Preparation)
+    assert isinstance(finding, Reservation)
     (action,) = finding.actions
     assert isinstance(action, Create | Update)
     assert action.obj["spec"]["changedAt"] == moment(timedelta(0))
 
 
 def test_a_date_that_another_server_wrote_wrongly_drops_no_key() -> None:
-    finding = CHECK.check(issuance(NODE), seen({"keys": [{**OLD, "notAfter": "junk"}]}))
-    assert isinstance(finding, Preparation)
+    finding = CHECK.check(pending(NODE), seen({"keys": [{**OLD, "notAfter": "junk"}]}))
+    assert isinstance(finding, Reservation)
     (update,) = finding.actions
     assert isinstance(update, Update)
     assert len(update.obj["spec"]["keys"]) == 2

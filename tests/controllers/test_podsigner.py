@@ -155,7 +155,7 @@ def refused(actions: Sequence[Action]) -> tuple[str, str, str]:
     """Return type, reason and message of the condition that ends a request."""
     (update,) = actions
     assert isinstance(update, Update)
-    assert update.still is None
+    assert update.precondition is None
     assert status_errors(update.obj, request(), NOW) == []
     (condition,) = update.obj["status"]["conditions"]
     return condition["type"], condition["reason"], condition["message"]
@@ -660,8 +660,8 @@ def test_a_node_that_cannot_be_judged_is_waited_for(plural: str, name: str) -> N
 )
 def test_what_has_changed_by_the_commit_publishes_nothing(changed: dict[str, Any], holds: bool) -> None:
     _, _, update = issued(planned(used=signer(rule("freshKey: true"))))
-    assert update.still is not None
-    assert update.still(world(**changed), NOW) is holds
+    assert update.precondition is not None
+    assert update.precondition(world(**changed), NOW) is holds
 
 
 @pytest.mark.parametrize(
@@ -677,5 +677,5 @@ def test_a_policy_that_changed_by_the_commit_counts(after: SigningPolicy, holds:
     policies = [policy()]
     _, _, update = issued(planned(used=signer(lambda: policies[0])))
     policies[0] = after
-    assert update.still is not None
-    assert update.still(world(), NOW) is holds
+    assert update.precondition is not None
+    assert update.precondition(world(), NOW) is holds

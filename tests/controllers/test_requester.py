@@ -18,7 +18,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.x509 import ClientCrls
 from mooring.controllers.actions import Update
 from mooring.controllers.certificates.cleaner import RevokedRequests
-from mooring.controllers.certificates.issuance import Issuance, Objection
+from mooring.controllers.certificates.issuance import Hold, PendingIssue
 from mooring.controllers.certificates.requester import RequesterCheck
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key, public_key_fingerprint
@@ -61,8 +61,8 @@ def csr(username: str, certificate: str = "", uid: str = "", **status: Any) -> O
     )
 
 
-def issuance(obj: Obj) -> Issuance:
-    return Issuance(csr=obj, request=parse_request(PEM), now=NOW + HOUR, automatic=False)
+def pending(obj: Obj) -> PendingIssue:
+    return PendingIssue(csr=obj, request=parse_request(PEM), now=NOW + HOUR, automatic=False)
 
 
 def node_revoked(after: timedelta | None) -> Obj:
@@ -79,7 +79,7 @@ REVOKED, DELETED, UNKNOWN = ("RequesterRevoked", True), ("RequesterDeleted", Tru
 
 @dataclass(frozen=True)
 class Case:
-    """A request, the stored objects, and the reason of the objection with whether it denies."""
+    """A request, the stored objects, and the reason of the hold with whether it denies."""
 
     request: Obj
     outcome: tuple[str, bool] | None
@@ -204,7 +204,7 @@ def _problems(case: Case, plural: str) -> dict[NamespacedName, str]:
 @pytest.mark.parametrize("name", CASES)
 def test_a_request_is_worth_what_its_requester_is(name: str) -> None:
     case = CASES[name]
-    found = RequesterCheck(case.trusts_record).check(issuance(case.request), seen(case))
+    found = RequesterCheck(case.trusts_record).check(pending(case.request), seen(case))
     assert (found and (found.reason, found.denies)) == case.outcome
 
 
@@ -225,8 +225,8 @@ def test_a_requester_on_a_crl_gets_nothing_and_waits_for_one_that_is_missing(
     crls = ClientCrls(required=required)
     crls.replace({one.issuer_key: one for one in found})
     case = Case(csr("jane", recorded(replace(USED, common_name="jane", node_name=""))), outcome)
-    objection = RequesterCheck(True, crls).check(issuance(case.request), seen(case))
-    assert (objection and (objection.reason, objection.denies)) == outcome
+    hold = RequesterCheck(True, crls).check(pending(case.request), seen(case))
+    assert (hold and (hold.reason, hold.denies)) == outcome
 
 
 def test_a_request_that_a_person_approved_is_not_signed() -> None:
@@ -244,11 +244,11 @@ def test_a_certificate_is_judged_again_when_it_is_published() -> None:
     obj = csr("jane", recorded(replace(USED, common_name="jane")), conditions=[approved])
     _, publication = plan(signer, ("", "r"), views(certificatesigningrequests=[obj]))
     assert isinstance(publication, Update)
-    assert publication.still is not None
-    assert publication.still(views(certificatesigningrequests=[obj]), NOW)
-    assert not publication.still(views(certificatesigningrequests=[obj], **revoked("serial-1f")), NOW)
+    assert publication.precondition is not None
+    assert publication.precondition(views(certificatesigningrequests=[obj]), NOW)
+    assert not publication.precondition(views(certificatesigningrequests=[obj], **revoked("serial-1f")), NOW)
     waiting = thing(tombstones.NAME, tombstones.NAMESPACE, data={"node.n1": tombstones.entry("n1", {"uid": "u1"})})
-    assert not publication.still(views(certificatesigningrequests=[obj], configmaps=[waiting]), NOW)
+    assert not publication.precondition(views(certificatesigningrequests=[obj], configmaps=[waiting]), NOW)
 
 
 def test_entries_of_requests_that_cannot_be_read_are_present() -> None:
@@ -256,8 +256,8 @@ def test_entries_of_requests_that_cannot_be_read_are_present() -> None:
     outcomes = []
     for name in (key, "node-n1"):
         case = Case(csr("jane"), None, unreadable={"certificaterevocations": ("", name)})
-        found = RevokedRequests().check(issuance(case.request), seen(case))
-        assert isinstance(found, Objection)
+        found = RevokedRequests().check(pending(case.request), seen(case))
+        assert isinstance(found, Hold)
         outcomes.append((found.reason, found.denies))
     assert outcomes == [("KeyRevoked", True), ("NodeRevoked", False)]
 

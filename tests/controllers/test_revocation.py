@@ -12,7 +12,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import GRACE, Action, Delete, Key, Requeue
 from mooring.controllers.certificates.cleaner import MAX_DELETES, RevocationCleaner, RevokedRequests
-from mooring.controllers.certificates.issuance import Issuance
+from mooring.controllers.certificates.issuance import PendingIssue
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request, parse_request
 from tests.support.plans import HOUR, NOW, enqueued, moment, plan, thing, views, with_metadata
@@ -148,7 +148,7 @@ def test_no_certificate_takes_a_revocation_back(common_name: str, entries: list[
         metadata={"creationTimestamp": moment(0 * HOUR)},
         spec={"signerName": SIGNER},
     )
-    issuance = Issuance(csr=csr, request=request, now=NOW + HOUR, automatic=False)
-    objection = RevokedRequests().check(issuance, views(certificaterevocations=entries))
-    assert (objection and objection.reason) == reason
-    assert objection is None or objection.denies
+    pending = PendingIssue(csr=csr, request=request, now=NOW + HOUR, automatic=False)
+    hold = RevokedRequests().check(pending, views(certificaterevocations=entries))
+    assert (hold and hold.reason) == reason
+    assert hold is None or hold.denies

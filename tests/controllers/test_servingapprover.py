@@ -15,11 +15,11 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Requeue, Resolve, Update
 from mooring.controllers.certificates.approval import ServingApprover
-from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.names.certifiednames import CertifiedNames
+from mooring.controllers.certificates.issuance import HELD_FOR, CheckResult, Hold, PendingIssue, Reservation
+from mooring.controllers.certificates.sanpolicy.rules import CertifiedNames
 from mooring.pki.keys import generate_key
-from mooring.pki.x509.namegate import MAX_NAMES
 from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.sanrules import MAX_NAMES
 from mooring.pki.x509.signers import KUBELET_SERVING
 from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.discovery.clusterinfo import config_map
@@ -289,11 +289,11 @@ def test_changes_of_the_control_plane_and_deleted_requests_plan_nothing() -> Non
 
 @dataclass(frozen=True)
 class FixedCheck:
-    finding: Finding | None
+    finding: CheckResult | None
     name: str = "fixed"
     watches: tuple[str, ...] = ("secrets",)
 
-    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
         return self.finding
 
 
@@ -301,10 +301,10 @@ CLAIM = Create("configmaps", thing("claim"))
 
 
 def test_the_issuance_checks_come_last() -> None:
-    held = ServingApprover((FixedCheck(Objection("NotYet", "later")),))
+    held = ServingApprover((FixedCheck(Hold("NotYet", "later")),))
     assert "secrets" in held.watches
     assert outcome(planned(csr(), approver=held)) == ("NeedsApproval", "NotYet")
-    denied = ServingApprover((FixedCheck(Objection("Never", "no", denies=True)),))
+    denied = ServingApprover((FixedCheck(Hold("Never", "no", denies=True)),))
     assert outcome(planned(csr(), approver=denied)) == ("Denied", "Never")
-    claiming = ServingApprover((FixedCheck(Preparation((CLAIM,))),))
+    claiming = ServingApprover((FixedCheck(Reservation((CLAIM,))),))
     assert planned(csr(), approver=claiming) == [CLAIM, Requeue(NOW)]

@@ -14,7 +14,7 @@ import pytest
 from mooring.api.view import AllReadable
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, RecordLineage, Requeue, Update
-from mooring.controllers.certificates.issuance import HELD_FOR, Finding, Issuance, Objection, parsed_request
+from mooring.controllers.certificates.issuance import HELD_FOR, CheckResult, Hold, PendingIssue, parsed_request
 from mooring.controllers.certificates.signing.signer import CsrSigner, SignerPolicy
 from mooring.controllers.certificates.signing.signingpolicy import (
     MAX_BYTES,
@@ -78,10 +78,10 @@ def csr(
     return thing(object_name, spec={**asked, **spec}, status=status)
 
 
-def found(used: SigningPolicy, obj: Obj, **others: Sequence[Obj]) -> Finding | None:
+def found(used: SigningPolicy, obj: Obj, **others: Sequence[Obj]) -> CheckResult | None:
     request = parsed_request(obj)
-    issuance = Issuance(csr=obj, request=request, now=NOW, automatic=False)
-    return SignerPolicy(lambda: used).check(issuance, views(**others))
+    pending = PendingIssue(csr=obj, request=request, now=NOW, automatic=False)
+    return SignerPolicy(lambda: used).check(pending, views(**others))
 
 
 def refusal(rules: str, **asked: Any) -> str:
@@ -89,7 +89,7 @@ def refusal(rules: str, **asked: Any) -> str:
     finding = found(policy(rules), csr(**asked))
     if finding is None:
         return ""
-    assert isinstance(finding, Objection)
+    assert isinstance(finding, Hold)
     assert (finding.reason, finding.denies) == ("SigningPolicy", True)
     return finding.message.removeprefix(f"the signing policy of {SIGNER}: ")
 
@@ -350,7 +350,7 @@ def lineage(key: Any, ends: timedelta = HOUR, uid: str = "other", **more: str) -
 def test_a_key_that_was_certified_is_not_fresh(others: dict[str, Sequence[Obj]], is_fresh: bool) -> None:
     finding = found(FRESH, csr(), **others)
     assert (finding is None) == is_fresh
-    if isinstance(finding, Objection):
+    if isinstance(finding, Hold):
         assert finding.message.endswith("freshKey is true: make a new key and ask again")
 
 
@@ -389,10 +389,10 @@ def test_the_index_of_keys_follows_each_change() -> None:
     assert isinstance(identities, ChangingView)
     check = SignerPolicy(lambda: FRESH)
     obj = csr()
-    issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=False)
+    pending = PendingIssue(csr=obj, request=parsed_request(obj), now=NOW, automatic=False)
 
     def is_fresh() -> bool:
-        return check.check(issuance, seen) is None
+        return check.check(pending, seen) is None
 
     assert is_fresh()
     identities.put(identity(7))
@@ -415,14 +415,14 @@ def test_the_index_of_the_lineage_reads_each_record_once() -> None:
     assert isinstance(records, ChangingView)
     check = SignerPolicy(lambda: FRESH)
     obj = csr()
-    issuance = Issuance(csr=obj, request=parsed_request(obj), now=NOW, automatic=False)
-    assert check.check(issuance, seen) is None
+    pending = PendingIssue(csr=obj, request=parsed_request(obj), now=NOW, automatic=False)
+    assert check.check(pending, seen) is None
     records.put(lineage(KEY))
-    assert check.check(issuance, seen) is not None
+    assert check.check(pending, seen) is not None
     records.remove("0001")
-    assert check.check(issuance, seen) is not None, "records are never deleted"
+    assert check.check(pending, seen) is not None, "records are never deleted"
     seen["lineagerecords"] = ChangingView()
-    assert check.check(issuance, seen) is None
+    assert check.check(pending, seen) is None
 
 
 def test_the_signer_claims_a_fresh_key() -> None:
@@ -557,7 +557,7 @@ def signer(used: SigningPolicy, **more: Any) -> CsrSigner:
     )
 
 
-def foretold(used: SigningPolicy, obj: Obj, **more: Any) -> list[Action]:
+def preview(used: SigningPolicy, obj: Obj, **more: Any) -> list[Action]:
     controller = signer(used, **more)
     actions = plan(controller, ("", "request"), views(certificatesigningrequests=[obj]))
     concerned = bool(controller.keys("certificatesigningrequests", obj, False, views()))
@@ -566,21 +566,21 @@ def foretold(used: SigningPolicy, obj: Obj, **more: Any) -> list[Action]:
 
 
 def test_a_person_sees_the_finding_of_the_policy_before_the_approval() -> None:
-    update, again = foretold(REFUSING, undecided())
+    update, again = preview(REFUSING, undecided())
     assert isinstance(update, Update)
     assert (update.obj["status"]["conditions"], update.subresource) == ([FORETOLD], "status")
     assert again == Requeue(NOW + HELD_FOR)
 
 
 def test_a_finding_is_written_once_and_removed_with_its_cause() -> None:
-    assert foretold(REFUSING, undecided(FORETOLD)) == [Requeue(NOW + HELD_FOR)]
-    update, _ = foretold(NO_POLICY, undecided(FORETOLD))
+    assert preview(REFUSING, undecided(FORETOLD)) == [Requeue(NOW + HELD_FOR)]
+    update, _ = preview(NO_POLICY, undecided(FORETOLD))
     assert isinstance(update, Update)
     assert update.obj["status"]["conditions"] == []
-    update, _ = foretold(REFUSING, undecided({**FORETOLD, "message": "another"}))
+    update, _ = preview(REFUSING, undecided({**FORETOLD, "message": "another"}))
     assert isinstance(update, Update)
     assert update.obj["status"]["conditions"] == [FORETOLD]
-    assert foretold(NO_POLICY, undecided()) == [Requeue(NOW + HELD_FOR)]
+    assert preview(NO_POLICY, undecided()) == [Requeue(NOW + HELD_FOR)]
 
 
 KUBELET = "kubernetes.io/kube-apiserver-client-kubelet"
@@ -598,14 +598,14 @@ HELD: Obj = {"type": "NeedsApproval", "status": "True", "reason": "NotGranted"}
     ],
 )
 def test_only_requests_that_a_person_decides_about_are_checked(obj: Obj, is_checked: bool) -> None:
-    assert bool(foretold(OF_KUBELETS, obj)) is is_checked
+    assert bool(preview(OF_KUBELETS, obj)) is is_checked
 
 
 def test_requests_of_the_supervisor_are_left_alone_where_others_may_state_who_joins() -> None:
     extra = {"mooring.io/k3s-node-name": ["n1"], "mooring.io/k3s-credential": ["k3s-token"]}
     obj = undecided(HELD, signer=K3S_KUBELET_CLIENT, extra=extra)
-    assert foretold(NO_POLICY, obj) == []
-    assert foretold(NO_POLICY, obj, guards_extra=True)[-1:] == [Requeue(NOW + HELD_FOR)]
+    assert preview(NO_POLICY, obj) == []
+    assert preview(NO_POLICY, obj, guards_extra=True)[-1:] == [Requeue(NOW + HELD_FOR)]
 
 
 @pytest.mark.parametrize(
@@ -625,7 +625,7 @@ def test_requests_of_the_supervisor_are_left_alone_where_others_may_state_who_jo
 def test_a_person_sees_whatever_the_signer_would_fail_after_the_approval(asked: Obj, spec: Obj, message: str) -> None:
     obj = undecided(**asked)
     obj["spec"] |= spec
-    update, again = foretold(NO_POLICY, obj)
+    update, again = preview(NO_POLICY, obj)
     assert isinstance(update, Update)
     (condition,) = update.obj["status"]["conditions"]
     assert (condition["type"], condition["reason"]) == ("WouldFail", "SignerValidationFailure")

@@ -16,13 +16,13 @@ from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Re
 from mooring.controllers.certificates.approval import SupervisorApprover, would_approve
 from mooring.controllers.certificates.issuance import (
     HELD_FOR,
-    Finding,
-    Issuance,
-    Objection,
-    Preparation,
+    CheckResult,
+    Hold,
+    PendingIssue,
+    Reservation,
     parsed_request,
 )
-from mooring.controllers.certificates.names.certifiednames import CertifiedNames
+from mooring.controllers.certificates.sanpolicy.rules import CertifiedNames
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.bundles import certificates
@@ -228,43 +228,43 @@ def test_addresses_that_it_may_not_have(changes: Any, kind: str, reason: str) ->
 
 
 @pytest.mark.parametrize(
-    "found", [Objection("NodeNameTaken", "another key"), Preparation((Create("nodeidentities", thing("n1")),))]
+    "found", [Hold("NodeNameTaken", "another key"), Reservation((Create("nodeidentities", thing("n1")),))]
 )
-def test_the_issuance_checks_come_last(found: Finding) -> None:
+def test_the_issuance_checks_come_last(found: CheckResult) -> None:
     class Check:
         name = "check"
         watches = ("nodeidentities",)
 
-        def check(self, issuance: Issuance, seen: Views) -> Finding | None:
-            assert issuance.automatic
-            assert issuance.request.common_name == "system:node:n1"
+        def check(self, pending: PendingIssue, seen: Views) -> CheckResult | None:
+            assert pending.automatic
+            assert pending.request.common_name == "system:node:n1"
             return found
 
     approver = SupervisorApprover((Check(),))
     assert approver.watches == ("certificatesigningrequests", "nodeidentities")
     actions = planned(csr(), approver=approver)
-    if isinstance(found, Objection):
+    if isinstance(found, Hold):
         assert outcome(actions) == ("NeedsApproval", "NodeNameTaken")
     else:
         assert actions == [*found.actions, Requeue(NOW)]
 
 
 def test_an_approval_is_judged_again_at_its_commit() -> None:
-    objections: list[Objection] = []
+    holds: list[Hold] = []
 
     class Check:
         name = "check"
         watches = ()
 
-        def check(self, issuance: Issuance, seen: Views) -> Finding | None:
-            return objections[0] if objections else None
+        def check(self, pending: PendingIssue, seen: Views) -> CheckResult | None:
+            return holds[0] if holds else None
 
     (action,) = planned(csr(), approver=SupervisorApprover((Check(),)))
     assert isinstance(action, Update)
-    assert action.still is not None
-    assert action.still(views(), NOW)
-    objections.append(Objection("RequesterRevoked", "its token was revoked meanwhile"))
-    assert not action.still(views(), NOW)
+    assert action.precondition is not None
+    assert action.precondition(views(), NOW)
+    holds.append(Hold("RequesterRevoked", "its token was revoked meanwhile"))
+    assert not action.precondition(views(), NOW)
 
 
 NODE_USER: dict[str, Any] = {
@@ -283,23 +283,21 @@ JOINER: dict[str, Any] = {
     ("obj", "found", "granted", "approved"),
     [
         pytest.param(csr(), None, "", True, id="the token of the cluster"),
-        pytest.param(csr(), Objection("Held", "wait"), "", False, id="held"),
-        pytest.param(
-            csr(), Objection("Held", "wait", unresolved=("a",)), "", True, id="waits for the address of a name"
-        ),
-        pytest.param(csr(), Preparation(()), "", True, id="something is recorded first"),
+        pytest.param(csr(), Hold("Held", "wait"), "", False, id="held"),
+        pytest.param(csr(), Hold("Held", "wait", unresolved=("a",)), "", True, id="waits for the address of a name"),
+        pytest.param(csr(), Reservation(()), "", True, id="something is recorded first"),
         pytest.param(csr(**JOINER), None, "nodeclient", True, id="a joiner that is granted"),
         pytest.param(csr(**JOINER), None, "selfnodeclient", False, id="a joiner that is not"),
         pytest.param(csr(**NODE_USER), None, "selfnodeclient", True, id="a node"),
     ],
 )
 def test_a_request_is_judged_before_it_is_written(
-    obj: Obj, found: Finding | None, granted: str, approved: bool
+    obj: Obj, found: CheckResult | None, granted: str, approved: bool
 ) -> None:
     class Check:
         name, watches = "check", ()
 
-        def check(self, issuance: Issuance, seen: Views) -> Finding | None:
+        def check(self, pending: PendingIssue, seen: Views) -> CheckResult | None:
             return found
 
     def authorize(asked: Attributes) -> Decision:

@@ -10,7 +10,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Update
-from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
 from mooring.controllers.certificates.requester import BootstrapTokenCheck
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request, parse_request
@@ -44,22 +44,22 @@ def found(
     pem: bytes = PEM,
     trusts: bool = True,
     person: bool = False,
-) -> Finding | None:
+) -> CheckResult | None:
     annotations = {"mooring.dev/source-address": source} if source else {}
     csr = thing(
         "join",
         metadata={"annotations": annotations},
         spec={"request": base64.b64encode(pem).decode(), "username": user, "signerName": "x.example/y"},
     )
-    issuance = Issuance(csr=csr, request=parse_request(pem), now=NOW, automatic=not person)
+    pending = PendingIssue(csr=csr, request=parse_request(pem), now=NOW, automatic=not person)
     check = BootstrapTokenCheck(trusts)
     assert check.watches == ("secrets",)
-    return check.check(issuance, views(secrets=secrets))
+    return check.check(pending, views(secrets=secrets))
 
 
-def counted(finding: Finding | None) -> tuple[str, ...]:
-    """Return the keys that a preparation records."""
-    assert isinstance(finding, Preparation)
+def counted(finding: CheckResult | None) -> tuple[str, ...]:
+    """Return the keys that a reservation records."""
+    assert isinstance(finding, Reservation)
     (update,) = finding.actions
     assert isinstance(update, Update)
     assert update.plural == "secrets"
@@ -148,11 +148,11 @@ def test_nothing_stands_in_the_way_of(secrets: list[Obj], changes: dict[str, Any
         ),
     ],
 )
-def test_an_automatic_approval_meets_an_objection(
+def test_an_automatic_approval_meets_a_hold(
     secrets: list[Obj], changes: dict[str, Any], reason: str, denies: bool, message: str
 ) -> None:
     finding = found(*secrets, **changes)
-    assert isinstance(finding, Objection)
+    assert isinstance(finding, Hold)
     assert (finding.reason, finding.denies) == (reason, denies)
     assert re.search(message, finding.message)
 
@@ -162,7 +162,7 @@ def test_a_second_name_for_a_key_is_another_join() -> None:
     first, second = (build_request(key, f"system:node:{name}", ("system:nodes",)) for name in ("n1", "n2"))
     (joined,) = counted(found(token(max_joins="1"), pem=first))
     assert found(token(max_joins="1", joined_keys=joined), pem=first) is None
-    assert isinstance(found(token(max_joins="1", joined_keys=joined), pem=second), Objection)
+    assert isinstance(found(token(max_joins="1", joined_keys=joined), pem=second), Hold)
 
 
 def test_a_new_key_is_counted_before_its_approval() -> None:

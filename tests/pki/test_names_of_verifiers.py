@@ -33,10 +33,10 @@ from mooring.pki.x509 import names
 from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.canonicalnames import canonical
 from mooring.pki.x509.certificate import Certificate
-from mooring.pki.x509.namegate import NodeEvidence, Reservations, judge_node, judge_server
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.profiles import DIGITAL_SIGNATURE, SERVER_AUTH
 from mooring.pki.x509.requests import CertificateRequest, parse_request
+from mooring.pki.x509.sanrules import NodeEvidence, Reservations, judge_node, judge_server
 from mooring.pki.x509.signers import K3S_LOCAL_NAMES, KUBELET_SERVING, SIGNERS
 from tests.support.testca import read
 

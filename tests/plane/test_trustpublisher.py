@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.certificates.names.nameevidence import PUBLISHED_PREFIX
+from mooring.controllers.certificates.sanpolicy.evidence import PUBLISHED_PREFIX
 from mooring.errors import StorageError
 from mooring.identity import MASTERS
 from mooring.plane.publishing.firstboot import FirstBoot

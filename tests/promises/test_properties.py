@@ -34,7 +34,7 @@ from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Resolve, Retry, Update
 from mooring.controllers.certificates.approval import CsrApprover, ServingApprover
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, is_undecided, with_condition
-from mooring.controllers.certificates.names.nameevidence import serving_names_config_map
+from mooring.controllers.certificates.sanpolicy.evidence import serving_names_config_map
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.controllers.table import ControllerSettings, issuance_checks
 from mooring.errors import UnreadableObjectError
@@ -240,7 +240,7 @@ class Cluster(RuleBasedStateMachine):
                     stored = self._get(action.plural, metadata["name"], metadata.get("namespace", ""))
                     if stored is None or stored["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
                         return
-                    if action.still is not None and not action.still(self.views(), self.now):
+                    if action.precondition is not None and not action.precondition(self.views(), self.now):
                         return
                     self._put(action.plural, action.obj)
                     self._note_claim(action.plural, waiting)

@@ -13,7 +13,7 @@ import pytest
 
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, Create, Delete, Key, Still, Update
+from mooring.controllers.actions import Action, CommitPrecondition, Create, Delete, Key, Update
 from mooring.reconcile.leaderelection import (
     LEASE_SECONDS,
     RENEW_SECONDS,
@@ -112,10 +112,12 @@ class Arriving(FencedApi):
         super()._check()
         self.sent += 1
 
-    async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+    async def update(
+        self, plural: str, obj: Obj, subresource: str = "", precondition: CommitPrecondition | None = None
+    ) -> Obj:
         self._check()
         await self.arrive.wait()
-        return await super().update(plural, obj, subresource, still)
+        return await super().update(plural, obj, subresource, precondition)
 
     async def delete(self, action: Delete) -> None:
         self._check()

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Still
+from mooring.controllers.actions import CommitPrecondition
 from mooring.errors import ConflictError, StorageError
 from mooring.reconcile import leaderelection
 from mooring.reconcile.leaderelection import (
@@ -348,10 +348,12 @@ async def test_a_stop_during_a_renewal_releases_the_lease(room: Room) -> None:
     class Slow(RegistryApi):
         """The renewal under way is stored after it was cancelled, as a commit in a thread is."""
 
-        async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+        async def update(
+            self, plural: str, obj: Obj, subresource: str = "", precondition: CommitPrecondition | None = None
+        ) -> Obj:
             if obj["spec"]["holderIdentity"] == "" and obj["spec"]["renewTime"] != "2026-01-02T03:04:06.000000Z":
                 await room.patch("leases", NAME, {"spec": {"renewTime": "2026-01-02T03:04:06.000000Z"}}, NAMESPACE)
-            return await super().update(plural, obj, subresource, still)
+            return await super().update(plural, obj, subresource, precondition)
 
     one = Candidate(room, "one", Slow(room.registry, masters_only, room.clock))
     async with competing(one):
@@ -362,10 +364,12 @@ async def test_a_stop_during_a_renewal_releases_the_lease(room: Room) -> None:
 @in_room
 async def test_a_lease_that_others_write_without_end_is_left(room: Room, caplog: pytest.LogCaptureFixture) -> None:
     class Disturbed(RegistryApi):
-        async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+        async def update(
+            self, plural: str, obj: Obj, subresource: str = "", precondition: CommitPrecondition | None = None
+        ) -> Obj:
             if obj["spec"]["holderIdentity"] == "":
                 raise ConflictError("it was changed")
-            return await super().update(plural, obj, subresource, still)
+            return await super().update(plural, obj, subresource, precondition)
 
     async with competing(Candidate(room, "one", Disturbed(room.registry, masters_only, room.clock))):
         pass
@@ -375,10 +379,12 @@ async def test_a_lease_that_others_write_without_end_is_left(room: Room, caplog:
 @in_room
 async def test_a_candidate_that_loses_the_race_for_a_free_lease_waits(room: Room) -> None:
     class Late(RegistryApi):
-        async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+        async def update(
+            self, plural: str, obj: Obj, subresource: str = "", precondition: CommitPrecondition | None = None
+        ) -> Obj:
             if obj["spec"]["holderIdentity"] == "late":
                 await room.patch("leases", NAME, {"spec": {"holderIdentity": "faster"}}, NAMESPACE)
-            return await super().update(plural, obj, subresource, still)
+            return await super().update(plural, obj, subresource, precondition)
 
     spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
     await room.create("leases", {"metadata": {"name": NAME}, "spec": spec}, NAMESPACE)

@@ -16,6 +16,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import (
     Action,
     CheckAccess,
+    CommitPrecondition,
     Controller,
     Create,
     Delete,
@@ -23,7 +24,6 @@ from mooring.controllers.actions import (
     Key,
     Requeue,
     Retry,
-    Still,
     Update,
 )
 from mooring.errors import ForbiddenError, NotFoundError, StorageError, UnreadableObjectError
@@ -265,11 +265,13 @@ async def test_a_conflict_is_planned_again_with_the_new_state(room: Room, caplog
     class Meddled(RegistryApi):
         meddled = False
 
-        async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+        async def update(
+            self, plural: str, obj: Obj, subresource: str = "", precondition: CommitPrecondition | None = None
+        ) -> Obj:
             if not self.meddled:
                 self.meddled = True
                 await room.patch("configmaps", "a", {"data": {"theirs": "x"}})
-            return await super().update(plural, obj, subresource, still)
+            return await super().update(plural, obj, subresource, precondition)
 
     def ours(key: Key, views: Views, now: datetime) -> Sequence[Action]:
         found = views["configmaps"].get(key[1], key[0])

@@ -13,7 +13,7 @@ from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE
 from mooring.api.mooring.lineagerecord import entries_of
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Controller, Still
+from mooring.controllers.actions import CommitPrecondition, Controller
 from mooring.controllers.certificates.signing.signingpolicy import Patterns, SigningPolicy, SigningRule
 from mooring.controllers.table import ControllerSettings, build
 from mooring.pki.keys import generate_key, signature_hash
@@ -92,10 +92,12 @@ async def test_a_pod_that_is_deleted_while_its_certificate_is_made_gets_none(roo
     class Deleting(RegistryApi):
         """Deletes the Pod after the entry is stored, and before the certificate is published."""
 
-        async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+        async def update(
+            self, plural: str, obj: Obj, subresource: str = "", precondition: CommitPrecondition | None = None
+        ) -> Obj:
             if exists(room, "pods", "web-1", "default"):
                 await room.delete("pods", "web-1", options=DeleteOptions(grace_period_seconds=0))
-            return await super().update(plural, obj, subresource, still)
+            return await super().update(plural, obj, subresource, precondition)
 
     async with running(room, controllers(), Deleting(room.registry, masters_only, room.clock)):
         await room.create(PLURAL, await request(room))

@@ -32,7 +32,7 @@ class Create:
     """An object that exists already is a failed precondition: the actions that follow are not applied."""
 
 
-Still = Callable[[Views, datetime], bool]
+CommitPrecondition = Callable[[Views, datetime], bool]
 """Returns whether an update may take effect by views and time of its commit."""
 
 
@@ -43,7 +43,7 @@ class Update:
     plural: str
     obj: Obj
     subresource: str = ""
-    still: Still | None = field(default=None, compare=False)
+    precondition: CommitPrecondition | None = field(default=None, compare=False)
     """Judges the update at its commit; where it returns False the precondition has failed. Between the plan and the commit other
     actions are applied, which wait."""
     announcement: str = field(default="", compare=False)

@@ -20,11 +20,11 @@ from mooring.controllers.certificates.approval import (
 from mooring.controllers.certificates.cleaner import CsrCleaner, PodRequestCleaner, RevocationCleaner, RevokedRequests
 from mooring.controllers.certificates.inventory import MachineInventory
 from mooring.controllers.certificates.issuance import IssuanceCheck
-from mooring.controllers.certificates.names.certifiednames import CertifiedNames
-from mooring.controllers.certificates.names.nameownership import NameOwnership
 from mooring.controllers.certificates.noderecovery import NodeRecovery
 from mooring.controllers.certificates.publishing import RootCaCertPublisher, TrustBundlePublisher
 from mooring.controllers.certificates.requester import BootstrapTokenCheck, RequesterCheck
+from mooring.controllers.certificates.sanpolicy.ownership import NameOwnership
+from mooring.controllers.certificates.sanpolicy.rules import CertifiedNames
 from mooring.controllers.certificates.signing.podsigner import PodSigner
 from mooring.controllers.certificates.signing.signer import CsrSigner, SignerPolicy
 from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
@@ -111,7 +111,7 @@ def issuance_checks(settings: ControllerSettings) -> tuple[IssuanceCheck, ...]:
 def checks_before_password(settings: ControllerSettings) -> tuple[IssuanceCheck, ...]:
     """Build the issuance checks that see a request before its node password is stored.
 
-    The check of the name needs the password. `password_objection` is its part that comes before.
+    The check of the name needs the password. `password_hold` is its part that comes before.
     """
     return tuple(make(settings) for name, make in ISSUANCE_CHECKS.items() if name != "name-ownership")
 

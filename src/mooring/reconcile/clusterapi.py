@@ -10,7 +10,7 @@ from typing import Protocol
 
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Delete, Still
+from mooring.controllers.actions import CommitPrecondition, Delete
 
 OnEvent = Callable[[str, Obj, bool], None]
 """Callback with (plural, object, deleted); called synchronously, after the views have the change."""
@@ -32,10 +32,12 @@ class ClusterApi(Protocol):
     async def create(self, plural: str, obj: Obj) -> Obj:
         """Create an object. Raises AlreadyExistsError and others."""
 
-    async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+    async def update(
+        self, plural: str, obj: Obj, subresource: str = "", precondition: CommitPrecondition | None = None
+    ) -> Obj:
         """PUT with the resourceVersion in `obj`. Raises ConflictError and others.
 
-        `still` judges the update at its commit, where the cluster's registry is in this process.
+        `precondition` judges the update at its commit, where the cluster's registry is in this process.
         """
 
     async def delete(self, action: Delete) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock, rfc3339_micro
-from mooring.controllers.actions import Delete, Still
+from mooring.controllers.actions import CommitPrecondition, Delete
 from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, MooringError, NotFoundError, PeerError
 from mooring.reconcile.clusterapi import ClusterApi, OnEvent
 
@@ -295,11 +295,13 @@ class FencedApi:
         self._check()
         return await self._api.create(plural, obj)
 
-    async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+    async def update(
+        self, plural: str, obj: Obj, subresource: str = "", precondition: CommitPrecondition | None = None
+    ) -> Obj:
         self._check()
         if not obj["metadata"].get("resourceVersion"):
             raise FencedError(f"an update of {plural} without a resourceVersion is not sent")
-        return await self._api.update(plural, obj, subresource, still)
+        return await self._api.update(plural, obj, subresource, precondition)
 
     async def delete(self, action: Delete) -> None:
         self._check()

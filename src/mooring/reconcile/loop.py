@@ -281,9 +281,9 @@ class Reconciler:
             if isinstance(action, Create):
                 await api.create(action.plural, action.obj)
             elif isinstance(action, Update):
-                if action.still is not None and not action.still(self._api.views, self._clock.now()):
+                if action.precondition is not None and not action.precondition(self._api.views, self._clock.now()):
                     return False
-                await api.update(action.plural, action.obj, action.subresource, action.still)
+                await api.update(action.plural, action.obj, action.subresource, action.precondition)
             else:
                 await api.delete(action)
             if not isinstance(action, Create) and action.announcement:

@@ -20,7 +20,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Authorize
 from mooring.authz.review import subject_access_attributes
 from mooring.clock import Clock
-from mooring.controllers.actions import Delete, Still
+from mooring.controllers.actions import CommitPrecondition, Delete
 from mooring.errors import ConflictError
 from mooring.identity import API_SERVER_USER
 from mooring.reconcile.clusterapi import OnEvent
@@ -83,14 +83,16 @@ class RegistryApi:
         stored = await self._registry.writer.create(BY_PLURAL[plural], namespace, obj, self._change(), WriteOptions())
         return stored.obj
 
-    async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+    async def update(
+        self, plural: str, obj: Obj, subresource: str = "", precondition: CommitPrecondition | None = None
+    ) -> Obj:
         metadata = obj["metadata"]
         stored, _ = await self._registry.writer.update(
             BY_PLURAL[plural],
             metadata.get("namespace", ""),
             metadata["name"],
             obj,
-            replace(self._change(), gate=None if still is None else self._gate(still)),
+            replace(self._change(), gate=None if precondition is None else self._gate(precondition)),
             WriteOptions(field_manager=self._manager),
             subresource,
         )
@@ -110,8 +112,8 @@ class RegistryApi:
     async def allows(self, review: Obj) -> bool:
         return self._authorize(subject_access_attributes(review)).allowed
 
-    def _gate(self, still: Still) -> PlanGate:
-        return PlanGate(lambda: still(self._registry.views, self._clock.now()))
+    def _gate(self, precondition: CommitPrecondition) -> PlanGate:
+        return PlanGate(lambda: precondition(self._registry.views, self._clock.now()))
 
     def _change(self) -> Change:
         return Change(API_SERVER_USER, self._clock.now(), writer=self._writer)

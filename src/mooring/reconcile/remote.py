@@ -33,7 +33,7 @@ from mooring.apimachinery.watchevent import DELETED
 from mooring.client.cluster import ClusterClient, ListResult, resource_of
 from mooring.client.listwatch import follow
 from mooring.client.serverversion import read_version
-from mooring.controllers.actions import EVERYTHING, Delete, Scope, Still
+from mooring.controllers.actions import EVERYTHING, CommitPrecondition, Delete, Scope
 from mooring.controllers.certificates.issuance import REQUESTS
 from mooring.errors import (
     ApiError,
@@ -235,10 +235,12 @@ class RemoteApi:
     async def create(self, plural: str, obj: Obj) -> Obj:
         return await self._client.create(plural, obj)
 
-    async def update(self, plural: str, obj: Obj, subresource: str = "", still: Still | None = None) -> Obj:
+    async def update(
+        self, plural: str, obj: Obj, subresource: str = "", precondition: CommitPrecondition | None = None
+    ) -> Obj:
         if plural == REQUESTS:
             await self._confirm_readable()
-            if still is not None and not still(self.views, self._client.clock.now()):
+            if precondition is not None and not precondition(self.views, self._client.clock.now()):
                 raise ConflictError("what the update was planned on has changed")
         return await self._client.update(plural, obj, subresource=subresource)
 

@@ -44,7 +44,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
-from mooring.controllers.certificates.names.nameevidence import (
+from mooring.controllers.certificates.sanpolicy.evidence import (
     CONFIG_MAPS,
     ENDPOINTS,
     NODES,
@@ -69,7 +69,7 @@ from mooring.trust.discovery import clusterinfo
 #
 # Rules kept here:
 # * The names of API servers, and the machines that have certificates for them, follow from the same objects as in the server
-#   (`mooring.controllers.certificates.names.nameevidence`).
+#   (`mooring.controllers.certificates.sanpolicy.evidence`).
 # * The serial numbers are those of the serving certificates in the lineage that have not ended. It does not say which names each
 #   has.
 # * A user who may not read the names of the servers gets no warning.

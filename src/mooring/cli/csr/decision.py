@@ -281,7 +281,7 @@ def decided_request(request: Obj, decision: CsrDecision, now: str) -> Obj | None
     _check_key(request, decision)
     if decision.condition in types and not decision.force:
         return None
-    _check_foretold(request, decision)
+    _check_preview(request, decision)
     changed = deep_copy(request)
     if decision.condition not in types:
         added = {
@@ -295,13 +295,13 @@ def decided_request(request: Obj, decision: CsrDecision, now: str) -> Obj | None
     return changed
 
 
-def _check_foretold(request: Obj, decision: CsrDecision) -> None:
+def _check_preview(request: Obj, decision: CsrDecision) -> None:
     """Raise ConfigError for an approval of a request that the signer would fail."""
     if decision.condition != APPROVED or decision.force:
         return
     conditions = (request.get("status") or {}).get("conditions") or ()
-    foretold = [one.get("message") or one.get("reason") for one in conditions if one.get("type") == WOULD_FAIL]
-    reason = next(iter(foretold), "") or "; ".join(refusals_by_signer(request))
+    preview = [one.get("message") or one.get("reason") for one in conditions if one.get("type") == WOULD_FAIL]
+    reason = next(iter(preview), "") or "; ".join(refusals_by_signer(request))
     if reason:
         name = request["metadata"]["name"]
         raise ConfigError(

@@ -11,22 +11,32 @@ from mooring.api.mooring.authorizedmachine import PLURAL, used_by
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes, Authorize
-from mooring.controllers.actions import Action, Addresses, CheckAccess, Entropy, Key, Resolve, Retry, Still, Update
+from mooring.controllers.actions import (
+    Action,
+    Addresses,
+    CheckAccess,
+    CommitPrecondition,
+    Entropy,
+    Key,
+    Resolve,
+    Retry,
+    Update,
+)
 from mooring.controllers.certificates.inventory import MachineInventory, concerns
 from mooring.controllers.certificates.issuance import (
     AUTOMATIC,
     NEEDS_APPROVAL,
     REQUESTS,
-    Issuance,
+    Hold,
     IssuanceCheck,
-    Objection,
+    PendingIssue,
     find,
     held_or_denied,
     is_undecided,
     marked_as_held,
+    no_hold,
     parsed_request,
-    prepared,
-    unobjected,
+    reserved,
     watched,
     with_condition,
     without_condition,
@@ -48,7 +58,7 @@ from mooring.trust.k3s.identity import AGENTS, AUTHENTICATOR, SERVERS
 # Steps that all approvers of this program share: read an undecided request, and approve it.
 
 
-def undecided(key: Key, views: Views, now: datetime, may_be_approved: Callable[[Obj], bool]) -> Issuance | None:
+def undecided(key: Key, views: Views, now: datetime, may_be_approved: Callable[[Obj], bool]) -> PendingIssue | None:
     """Return the request of a key; None when it is gone, decided, or not for this approver, and when it cannot be read.
 
     One that cannot be read was written by another server, since this one validates. The signer reports it after an approval.
@@ -60,14 +70,14 @@ def undecided(key: Key, views: Views, now: datetime, may_be_approved: Callable[[
         request = parsed_request(csr)
     except (RequestError, ValueError):  # ValueError: no base64
         return None
-    return Issuance(csr=csr, request=request, now=now, automatic=True)
+    return PendingIssue(csr=csr, request=request, now=now, automatic=True)
 
 
-def approval(csr: Obj, reason: str, grounds: str, still: Still) -> Update:
-    """Return the action that approves a request, for which a person is not needed any more. `still` judges it at its commit."""
+def approval(csr: Obj, reason: str, grounds: str, precondition: CommitPrecondition) -> Update:
+    """Return the action that approves a request, which needs no person any more. `precondition` judges it at its commit."""
     message = f"Approved without a person: {grounds}."
     approved = with_condition(without_condition(csr, NEEDS_APPROVAL), APPROVED, reason, message)
-    return Update(REQUESTS, approved, "approval", still)
+    return Update(REQUESTS, approved, "approval", precondition)
 
 
 # certificatesigningrequest-approving-controller: approves kubelet client certificates when RBAC grants it to the requester.
@@ -78,7 +88,7 @@ def approval(csr: Obj, reason: str, grounds: str, still: Still) -> Update:
 # * A SubjectAccessReview about the requester decides: create on certificatesigningrequests/<approval>. If allowed, the request
 #   gets the condition Approved through `/approval`, reason AutoApproved.
 # * A request of a recovering node is judged by the rule of `noderecovery` in place of the SubjectAccessReview.
-# * An allowed request still passes the issuance checks. An objection holds or denies it, and a condition says why.
+# * An allowed request still passes the issuance checks. One with a hold waits for a person or is denied, and a condition says why.
 # * A recognised request that is not allowed is planned again with back-off, because the permission may be granted later.
 #   kube-controller-manager writes nothing then. Here the request gets the condition NeedsApproval once, which names the missing
 #   permission (docs/differences.md#kubelet-tls-bootstrap).
@@ -108,22 +118,22 @@ class CsrApprover:
         return (("", obj["metadata"]["name"]),)
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
-        issuance = undecided(key, views, now, _waits_for_access_review)
-        if issuance is None:
+        pending = undecided(key, views, now, _waits_for_access_review)
+        if pending is None:
             return ()
-        csr, spec = issuance.csr, issuance.csr["spec"]
+        csr, spec = pending.csr, pending.csr["spec"]
         signer = SIGNERS[spec["signerName"]]
-        approvals = signer.approval_subresources(issuance.request, spec.get("usages") or (), issuance.username)
+        approvals = signer.approval_subresources(pending.request, spec.get("usages") or (), pending.username)
         if approvals and self.recovery is not None and is_recovery(csr):
-            objection = self.recovery.objection(issuance, views)
-            if objection is not None:
-                return held_or_denied(csr, objection, now)
+            hold = self.recovery.hold(pending, views)
+            if hold is not None:
+                return held_or_denied(csr, hold, now)
             return self._approve(
-                issuance, views, "the machine proved the key of its expired certificate, by which it is known"
+                pending, views, "the machine proved the key of its expired certificate, by which it is known"
             )
-        return self._check_approvals(issuance, views, approvals)
+        return self._check_approvals(pending, views, approvals)
 
-    def _check_approvals(self, issuance: Issuance, views: Views, approvals: Sequence[str]) -> Sequence[Action]:
+    def _check_approvals(self, pending: PendingIssue, views: Views, approvals: Sequence[str]) -> Sequence[Action]:
         """Check access to each approval in turn until one is allowed."""
         if not approvals:
             return ()
@@ -131,20 +141,20 @@ class CsrApprover:
 
         def then(allowed: bool) -> Sequence[Action]:
             if allowed:
-                return self._approve(issuance, views, f"a SubjectAccessReview grants the requester {subresource}")
-            return self._check_approvals(issuance, views, rest) or (
-                *marked_as_not_granted(issuance, subresource),
+                return self._approve(pending, views, f"a SubjectAccessReview grants the requester {subresource}")
+            return self._check_approvals(pending, views, rest) or (
+                *marked_as_not_granted(pending, subresource),
                 Retry(),
             )
 
-        return (CheckAccess(access_review(issuance.csr["spec"], subresource), then),)
+        return (CheckAccess(access_review(pending.csr["spec"], subresource), then),)
 
-    def _approve(self, issuance: Issuance, views: Views, grounds: str) -> Sequence[Action]:
+    def _approve(self, pending: PendingIssue, views: Views, grounds: str) -> Sequence[Action]:
         """Approve a request that RBAC or the rule allows, unless an issuance check objects or has to claim something first."""
-        finding = find(self.checks, issuance, views)
-        if isinstance(finding, Objection):
-            return held_or_denied(issuance.csr, finding, issuance.now)
-        approved = approval(issuance.csr, CLIENT_REASON, grounds, unobjected(self.checks, issuance))
+        finding = find(self.checks, pending, views)
+        if isinstance(finding, Hold):
+            return held_or_denied(pending.csr, finding, pending.now)
+        approved = approval(pending.csr, CLIENT_REASON, grounds, no_hold(self.checks, pending))
         return (*finding.actions, approved) if finding is not None else (approved,)
 
 
@@ -154,19 +164,19 @@ def _waits_for_access_review(csr: Obj) -> bool:
     return signer is not None and bool(signer.auto_approvals) and is_undecided(csr)
 
 
-def marked_as_not_granted(issuance: Issuance, approval: str) -> Sequence[Action]:
+def marked_as_not_granted(pending: PendingIssue, approval: str) -> Sequence[Action]:
     """Return the action that names the missing permission; none when the request says already why it waits.
 
     Two approvers that each insisted on their own reason would write without end.
     """
-    if any(condition.get("type") == NEEDS_APPROVAL for condition in conditions_of(issuance.csr)):
+    if any(condition.get("type") == NEEDS_APPROVAL for condition in conditions_of(pending.csr)):
         return ()
     message = (
-        f'RBAC does not let "{issuance.username}" have its kubelet client certificate approved without a person. Grant it to one '
+        f'RBAC does not let "{pending.username}" have its kubelet client certificate approved without a person. Grant it to one '
         f"of its groups by the ClusterRole system:certificates.k8s.io:certificatesigningrequests:{approval}, or approve the "
         "request by hand."
     )
-    return marked_as_held(issuance.csr, Objection(NOT_GRANTED, message))
+    return marked_as_held(pending.csr, Hold(NOT_GRANTED, message))
 
 
 def access_review(spec: Obj, approval: str) -> Obj:
@@ -228,24 +238,24 @@ class InventoryApprover:
         return ()
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
-        issuance = undecided(key, views, now, _waits_for_inventory)
-        if issuance is None:
+        pending = undecided(key, views, now, _waits_for_inventory)
+        if pending is None:
             return ()
-        csr, usages = issuance.csr, issuance.csr["spec"].get("usages") or ()
-        if not concerns(issuance) or SIGNERS[issuance.signer_name].refusals(issuance.request, usages):
+        csr, usages = pending.csr, pending.csr["spec"].get("usages") or ()
+        if not concerns(pending) or SIGNERS[pending.signer_name].refusals(pending.request, usages):
             return ()
-        match = self.inventory.match(issuance, views)
+        match = self.inventory.match(pending, views)
         if not match.authorizes:
             self._waiting.add(key[1])
             return ()
-        finding = find(self.checks, issuance, views)
-        if isinstance(finding, Objection):
+        finding = find(self.checks, pending, views)
+        if isinstance(finding, Hold):
             return held_or_denied(csr, finding, now)
         if finding is not None:
-            return prepared(finding, now)
+            return reserved(finding, now)
         assert match.entry is not None  # it authorizes
         grounds = f'the machine is "{match.entry["metadata"]["name"]}" of the authorized machines'
-        return (approval(csr, INVENTORY_REASON, grounds, unobjected(self.checks, issuance)),)
+        return (approval(csr, INVENTORY_REASON, grounds, no_hold(self.checks, pending)),)
 
 
 def _waits_for_inventory(csr: Obj) -> bool:
@@ -292,43 +302,43 @@ class ServingApprover:
         return ()
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
-        issuance = undecided(key, views, now, _waits_for_evidence)
-        if issuance is None:
+        pending = undecided(key, views, now, _waits_for_evidence)
+        if pending is None:
             return ()
-        node_name = issuance.request.common_name.removeprefix(NODE_PREFIX)
-        objection = _form_objection(issuance)
-        if objection is not None:
-            return held_or_denied(issuance.csr, objection, now)
+        node_name = pending.request.common_name.removeprefix(NODE_PREFIX)
+        hold = _form_hold(pending)
+        if hold is not None:
+            return held_or_denied(pending.csr, hold, now)
         node = views[NODE_KIND].get(node_name)
         if node is None or node["metadata"].get("deletionTimestamp"):
             return self._object(
-                issuance,
+                pending,
                 node_name,
-                Objection("NodeMissing", f'there is no Node "{node_name}"; it is checked again when it registers'),
+                Hold("NodeMissing", f'there is no Node "{node_name}"; it is checked again when it registers'),
             )
-        return self._decide(issuance, views, node_name)
+        return self._decide(pending, views, node_name)
 
-    def _decide(self, issuance: Issuance, views: Views, node_name: str) -> Sequence[Action]:
-        finding = find(self.checks, issuance, views)
-        if isinstance(finding, Objection):
+    def _decide(self, pending: PendingIssue, views: Views, node_name: str) -> Sequence[Action]:
+        finding = find(self.checks, pending, views)
+        if isinstance(finding, Hold):
             if not finding.unresolved:
-                return self._object(issuance, node_name, finding)
+                return self._object(pending, node_name, finding)
 
             def then(found: Addresses) -> Sequence[Action]:
-                return self._decide(replace(issuance, resolved=found), views, node_name)
+                return self._decide(replace(pending, resolved=found), views, node_name)
 
             # Resolved only when the DNS may change the finding, because a name server may be slow or down.
-            return (Resolve(finding.unresolved, issuance.username, then),)
+            return (Resolve(finding.unresolved, pending.username, then),)
         if finding is not None:
-            return prepared(finding, issuance.now)
+            return reserved(finding, pending.now)
         grounds = f'every name and address belongs to Node "{node_name}" alone'
-        return (approval(issuance.csr, SERVING_REASON, grounds, unobjected(self.checks, issuance)),)
+        return (approval(pending.csr, SERVING_REASON, grounds, no_hold(self.checks, pending)),)
 
-    def _object(self, issuance: Issuance, node_name: str, objection: Objection) -> Sequence[Action]:
+    def _object(self, pending: PendingIssue, node_name: str, hold: Hold) -> Sequence[Action]:
         """Hold the request until its Node changes, or deny it."""
-        if not objection.denies:
-            self._held.setdefault(node_name, set()).add(issuance.csr["metadata"]["name"])
-        return held_or_denied(issuance.csr, objection, issuance.now)
+        if not hold.denies:
+            self._held.setdefault(node_name, set()).add(pending.csr["metadata"]["name"])
+        return held_or_denied(pending.csr, hold, pending.now)
 
     def _forget(self, csr: Obj) -> None:
         """Drop a request that was decided or deleted from the held ones."""
@@ -344,21 +354,21 @@ def _waits_for_evidence(csr: Obj) -> bool:
     return (csr.get("spec") or {}).get("signerName") == KUBELET_SERVING and is_undecided(csr)
 
 
-def _form_objection(issuance: Issuance) -> Objection | None:
-    """Return an objection to the request as it stands, without a look at the Node."""
-    request, spec = issuance.request, issuance.csr["spec"]
+def _form_hold(pending: PendingIssue) -> Hold | None:
+    """Return a hold on the request as it stands, without a look at the Node."""
+    request, spec = pending.request, pending.csr["spec"]
     refusals = SIGNERS[KUBELET_SERVING].refusals(request, spec.get("usages") or ())
     if refusals:
-        return Objection("NotAServingRequest", "; ".join(refusals), denies=True)
-    if NODES not in (spec.get("groups") or ()) or not issuance.username.startswith(NODE_PREFIX):
-        return Objection(
+        return Hold("NotAServingRequest", "; ".join(refusals), denies=True)
+    if NODES not in (spec.get("groups") or ()) or not pending.username.startswith(NODE_PREFIX):
+        return Hold(
             "RequesterIsNoNode",
-            f'"{issuance.username}" is no node: only a node has its own serving certificate approved without a person',
+            f'"{pending.username}" is no node: only a node has its own serving certificate approved without a person',
         )
-    if issuance.username != request.common_name:
-        return Objection(
+    if pending.username != request.common_name:
+        return Hold(
             "RequesterIsAnotherNode",
-            f'"{issuance.username}" asks for a certificate of "{request.common_name}"; a node may ask for its own only',
+            f'"{pending.username}" asks for a certificate of "{request.common_name}"; a node may ask for its own only',
             denies=True,
         )
     return None
@@ -396,49 +406,49 @@ class SupervisorApprover:
         return (("", obj["metadata"]["name"]),)
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
-        issuance = undecided(key, views, now, _waits_for_supervisor)
-        if issuance is None:
+        pending = undecided(key, views, now, _waits_for_supervisor)
+        if pending is None:
             return ()
-        spec = issuance.csr["spec"]
-        if SIGNERS[issuance.signer_name].refusals(issuance.request, spec.get("usages") or ()):
+        spec = pending.csr["spec"]
+        if SIGNERS[pending.signer_name].refusals(pending.request, spec.get("usages") or ()):
             return ()
-        if _has_cluster_token(issuance.csr):
-            return self._approve(issuance, views, "the machine has the token of the cluster")
-        subresource = _subresource(issuance.username)
+        if _has_cluster_token(pending.csr):
+            return self._approve(pending, views, "the machine has the token of the cluster")
+        subresource = _subresource(pending.username)
 
         def then(allowed: bool) -> Sequence[Action]:
             if allowed:
-                return self._approve(issuance, views, f"a SubjectAccessReview grants the requester {subresource}")
+                return self._approve(pending, views, f"a SubjectAccessReview grants the requester {subresource}")
             return (
-                *marked_as_not_granted(issuance, subresource),
+                *marked_as_not_granted(pending, subresource),
                 Retry(),
             )
 
         return (CheckAccess(access_review(spec, subresource), then),)
 
-    def _approve(self, issuance: Issuance, views: Views, grounds: str) -> Sequence[Action]:
-        finding = find(self.checks, issuance, views)
-        if isinstance(finding, Objection):
-            return held_or_denied(issuance.csr, finding, issuance.now)
+    def _approve(self, pending: PendingIssue, views: Views, grounds: str) -> Sequence[Action]:
+        finding = find(self.checks, pending, views)
+        if isinstance(finding, Hold):
+            return held_or_denied(pending.csr, finding, pending.now)
         if finding is not None:
-            return prepared(finding, issuance.now)
-        return (approval(issuance.csr, SUPERVISOR_REASON, grounds, unobjected(self.checks, issuance)),)
+            return reserved(finding, pending.now)
+        return (approval(pending.csr, SUPERVISOR_REASON, grounds, no_hold(self.checks, pending)),)
 
 
 def would_approve(csr: Obj, checks: Sequence[IssuanceCheck], views: Views, now: datetime, authorize: Authorize) -> bool:
     """Return true when a request would be approved by itself once it proves a node password, as far as `checks` decide.
 
-    An objection that the address of a DNS name may remove does not count. Raises RequestError.
+    A hold that the address of a DNS name may remove does not count. Raises RequestError.
     """
-    issuance = Issuance(csr=csr, request=parsed_request(csr), now=now, automatic=True, precedes_password=True)
-    finding = find(checks, issuance, views)
-    if isinstance(finding, Objection) and not finding.unresolved:
+    pending = PendingIssue(csr=csr, request=parsed_request(csr), now=now, automatic=True, precedes_password=True)
+    finding = find(checks, pending, views)
+    if isinstance(finding, Hold) and not finding.unresolved:
         return False
     if _has_cluster_token(csr):
         return True
     spec = csr["spec"]
-    extra = {name: tuple(values) for name, values in issuance.extra.items()}
-    user = UserInfo(issuance.username, spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
+    extra = {name: tuple(values) for name, values in pending.extra.items()}
+    user = UserInfo(pending.username, spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
     subresource = _subresource(user.username)
     return authorize(
         Attributes(user=user, verb="create", group=GROUP, version="*", resource=REQUESTS, subresource=subresource)

@@ -21,8 +21,8 @@ from mooring.controllers.certificates.issuance import (
     NEEDS_APPROVAL,
     REQUESTS,
     WOULD_FAIL,
-    Issuance,
-    Objection,
+    Hold,
+    PendingIssue,
     is_issued,
 )
 from mooring.pki.errors import PkiError
@@ -215,28 +215,28 @@ class RevokedRequests:
     name: str = "revocation"
     watches: tuple[str, ...] = (REVOCATIONS,)
 
-    def check(self, issuance: Issuance, views: Views) -> Objection | None:
+    def check(self, pending: PendingIssue, views: Views) -> Hold | None:
         denylist = views[REVOCATIONS]
-        entry = key_entry(issuance.request.key_fingerprint)
+        entry = key_entry(pending.request.key_fingerprint)
         if denylist.get(entry) is not None or denylist.problem(entry):
-            return Objection(
+            return Hold(
                 KEY_REVOKED,
                 f"the public key of the request is revoked by certificaterevocations/{entry}: make a new key and ask again",
                 denies=True,
             )
-        name = issuance.node_name or issuance.machine
+        name = pending.node_name or pending.machine
         if not name:
             return None
         entry = node_entry(name)
         # An entry that cannot be read is present. It revokes up to a moment that is not known, so the request is held.
         if problem := denylist.problem(entry):
-            return Objection(NODE_REVOKED, f"certificaterevocations/{entry} cannot be read: {problem}")
+            return Hold(NODE_REVOKED, f"certificaterevocations/{entry} cannot be read: {problem}")
         found = denylist.get(entry)
         if found is None:
             return None
         # A request may wait for long, and a certificate that is issued after the revocation would be good.
-        if precedes(issuance.csr, found):
-            return Objection(
+        if precedes(pending.csr, found):
+            return Hold(
                 NODE_REVOKED,
                 f"the request was made before certificaterevocations/{entry} revoked the certificates of this node: if the machine "
                 "may return, delete this request and let it ask again",

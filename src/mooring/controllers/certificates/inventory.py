@@ -35,7 +35,7 @@ from mooring.api.view import View, ViewFollower, Views, readable
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Update
-from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
 from mooring.controllers.certificates.noderecovery import is_recovery
 from mooring.identity import NODE_PREFIX
 from mooring.pki.keys import public_key_der
@@ -125,37 +125,37 @@ class MachineInventory:
     watches: tuple[str, ...] = (PLURAL, IDENTITIES)
     _index: MachineIndex = field(default_factory=MachineIndex, repr=False, compare=False)
 
-    def check(self, issuance: Issuance, views: Views) -> Finding | None:
-        if not concerns(issuance):
-            return self._beside(issuance, views) if self.required and issuance.automatic else None
-        match = self.match(issuance, views)
+    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
+        if not concerns(pending):
+            return self._beside(pending, views) if self.required and pending.automatic else None
+        match = self.match(pending, views)
         if match.entry is None:
-            return _missing(issuance, match) if self.required and issuance.automatic else None
-        identity = views[IDENTITIES].get(node_name_of(issuance))
+            return _missing(pending, match) if self.required and pending.automatic else None
+        identity = views[IDENTITIES].get(node_name_of(pending))
         is_due = (
             self.required or match.authorizes
             if used_by(match.entry) is None
             else _is_from_before(match.entry, identity)
         )
-        return Preparation((_claim(match.entry, issuance, changed_at(identity)),)) if is_due else None
+        return Reservation((_claim(match.entry, pending, changed_at(identity)),)) if is_due else None
 
-    def _beside(self, issuance: Issuance, views: Views) -> Objection | None:
-        """Return an objection to a certificate that a machine which needs an entry requests beside its client certificate."""
-        if issuance.signer_name != K3S_KUBELET_SERVING or issuance.username == f"{NODE_PREFIX}{issuance.node_name}":
+    def _beside(self, pending: PendingIssue, views: Views) -> Hold | None:
+        """Return a hold on a certificate that a machine which needs an entry requests beside its client certificate."""
+        if pending.signer_name != K3S_KUBELET_SERVING or pending.username == f"{NODE_PREFIX}{pending.node_name}":
             return None
-        if _has_joined(issuance, views):
+        if _has_joined(pending, views):
             return None
-        entries = tuple(self._index.candidates(issuance.node_name, views[PLURAL]))
-        if any(_is_free_by_name(entry) and self._is_within(entry, issuance) for entry in entries):
+        entries = tuple(self._index.candidates(pending.node_name, views[PLURAL]))
+        if any(_is_free_by_name(entry) and self._is_within(entry, pending) for entry in entries):
             return None
-        return _missing(issuance, Match(None, next((entry for entry in entries if used_by(entry) is not None), None)))
+        return _missing(pending, Match(None, next((entry for entry in entries if used_by(entry) is not None), None)))
 
-    def match(self, issuance: Issuance, views: Views) -> Match:
+    def match(self, pending: PendingIssue, views: Views) -> Match:
         """Return the entry that the request fits: one that its key has used, else one that authorizes, else a name."""
-        key, name = _key(issuance), node_name_of(issuance)
+        key, name = _key(pending), node_name_of(pending)
         mine = free = listed = taken = None
         for entry in self._index.candidates(name, views[PLURAL]):
-            if not (self._is_within(entry, issuance) and _fits(entry, issuance, key, name)):
+            if not (self._is_within(entry, pending) and _fits(entry, pending, key, name)):
                 continue
             use = used_by(entry)
             if use is not None and use.get("publicKey") != key:
@@ -168,25 +168,25 @@ class MachineInventory:
                 listed = listed or entry
         return Match(mine or free or listed, taken)
 
-    def _is_within(self, entry: Obj, issuance: Issuance) -> bool:
-        return is_within(entry, issuance, trusts_source_address=self.trusts_source_address)
+    def _is_within(self, entry: Obj, pending: PendingIssue) -> bool:
+        return is_within(entry, pending, trusts_source_address=self.trusts_source_address)
 
 
-def concerns(issuance: Issuance) -> bool:
+def concerns(pending: PendingIssue) -> bool:
     """Return true for a request of a machine that joins."""
     return (
-        issuance.signer_name in (KUBE_APISERVER_CLIENT_KUBELET, K3S_KUBELET_CLIENT)
-        and issuance.username != issuance.request.common_name
-        and not is_recovery(issuance.csr)
+        pending.signer_name in (KUBE_APISERVER_CLIENT_KUBELET, K3S_KUBELET_CLIENT)
+        and pending.username != pending.request.common_name
+        and not is_recovery(pending.csr)
     )
 
 
-def counts_for_holder(entry: Obj, identity: Obj | None, issuance: Issuance, *, trusts_source_address: bool) -> bool:
+def counts_for_holder(entry: Obj, identity: Obj | None, pending: PendingIssue, *, trusts_source_address: bool) -> bool:
     """Return true for an entry that is for the machine that has the name now. One without a proof counts in requests from its
     networks."""
     if not is_for_holder(entry, identity):
         return False
-    return Match(entry).authorizes or is_within(entry, issuance, trusts_source_address=trusts_source_address)
+    return Match(entry).authorizes or is_within(entry, pending, trusts_source_address=trusts_source_address)
 
 
 def is_for_holder(entry: Obj, identity: Obj | None) -> bool:
@@ -206,22 +206,22 @@ def _is_from_before(entry: Obj, identity: Obj | None) -> bool:
     return changed_at(identity) is not None and not _is_of_holder(used_by(entry) or {}, identity)
 
 
-def node_name_of(issuance: Issuance) -> str:
-    return issuance.node_name or issuance.request.common_name
+def node_name_of(pending: PendingIssue) -> str:
+    return pending.node_name or pending.request.common_name
 
 
-def _key(issuance: Issuance) -> str:
-    return f"sha256:{issuance.request.key_fingerprint}"
+def _key(pending: PendingIssue) -> str:
+    return f"sha256:{pending.request.key_fingerprint}"
 
 
-def _fits(entry: Obj, issuance: Issuance, key: str, node_name: str) -> bool:
+def _fits(entry: Obj, pending: PendingIssue, key: str, node_name: str) -> bool:
     spec = spec_of(entry)
     fingerprint, verifier = spec.get("keyFingerprint"), spec.get("codeVerifier")
     if fingerprint and fingerprint != key:
         return False
     if not verifier:
         return True
-    request = issuance.request
+    request = pending.request
     return is_proven(verifier, request.challenge_password, node_name, public_key_der(request.public_key))
 
 
@@ -231,46 +231,46 @@ def _is_free_by_name(entry: Obj) -> bool:
     return used_by(entry) is None and not spec.get("keyFingerprint") and not spec.get("codeVerifier")
 
 
-def _has_joined(issuance: Issuance, views: Views) -> bool:
+def _has_joined(pending: PendingIssue, views: Views) -> bool:
     """Return true when the requester proved the node password of a machine that has a client certificate."""
-    identity = views[IDENTITIES].get(issuance.node_name)
-    if identity is None or not issuance.password or not keys_of(identity):
+    identity = views[IDENTITIES].get(pending.node_name)
+    if identity is None or not pending.password or not keys_of(identity):
         return False
-    return bool(spec_of(identity).get("nodePasswordUID") == issuance.password)
+    return bool(spec_of(identity).get("nodePasswordUID") == pending.password)
 
 
-def is_within(entry: Obj, issuance: Issuance, *, trusts_source_address: bool) -> bool:
+def is_within(entry: Obj, pending: PendingIssue, *, trusts_source_address: bool) -> bool:
     """Return true when the request comes from a network of the entry, or the entry has none."""
     networks = [network for text in spec_of(entry).get("allowedCIDRs") or () for network in parse_networks(text)]
     if not networks:
         return True
-    address = parse_address(source_address_of(issuance.csr)) if trusts_source_address else None
+    address = parse_address(source_address_of(pending.csr)) if trusts_source_address else None
     address = getattr(address, "ipv4_mapped", None) or address
     return address is not None and any(address in network for network in networks)
 
 
-def _claim(entry: Obj, issuance: Issuance, changed: datetime | None) -> Update:
+def _claim(entry: Obj, pending: PendingIssue, changed: datetime | None) -> Update:
     """Return the claim of an entry. It is from after the change of the name, also by a clock that is slow."""
     use = {
-        "publicKey": _key(issuance),
-        "nodeName": node_name_of(issuance),
-        "request": issuance.csr["metadata"]["name"],
-        "time": rfc3339(max(issuance.now, changed or issuance.now)),
+        "publicKey": _key(pending),
+        "nodeName": node_name_of(pending),
+        "request": pending.csr["metadata"]["name"],
+        "time": rfc3339(max(pending.now, changed or pending.now)),
     }
     return Update(PLURAL, {**entry, "status": {**(entry.get("status") or {}), "usedBy": use}})
 
 
-def _missing(issuance: Issuance, match: Match) -> Objection:
-    name = node_name_of(issuance)
+def _missing(pending: PendingIssue, match: Match) -> Hold:
+    name = node_name_of(pending)
     if match.used is not None:
         entry, use = match.used["metadata"]["name"], used_by(match.used) or {}
-        return Objection(
+        return Hold(
             ALREADY_USED,
             f'the authorized machine "{entry}" was used by the key {use.get("publicKey")}; if the machine was installed again, '
             "remove the entry and authorize it again",
         )
-    return Objection(
+    return Hold(
         NOT_LISTED,
-        f'no authorized machine fits node "{name}", key {_key(issuance)} and the address of the request: mooring machine '
-        f"authorize {name} --key-fingerprint {_key(issuance)}",
+        f'no authorized machine fits node "{name}", key {_key(pending)} and the address of the request: mooring machine '
+        f"authorize {name} --key-fingerprint {_key(pending)}",
     )

@@ -12,7 +12,7 @@ from typing import Protocol
 from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, conditions_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, Addresses, Requeue, Still, Update
+from mooring.controllers.actions import Action, Addresses, CommitPrecondition, Requeue, Update
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest, parse_request
@@ -102,15 +102,15 @@ def with_status(csr: Obj, **fields: object) -> Obj:
 # Checks before a certificate is issued, which the approver and the signer both run.
 #
 # Rules kept here:
-# * All checks of the table see a request. The first objection stops it, and only then are claims prepared: a request that is
+# * All checks of the table see a request. The first hold stops it, and only then are claims prepared: a request that is
 #   refused leaves no claim behind.
-# * A check that must record something first, such as the owner of a name, returns a preparation: actions with preconditions,
+# * A check that must record something first, such as the owner of a name, returns a reservation: actions with preconditions,
 #   applied before the approval. The signer plans again after them. Two requests can therefore never both have a claim of which
 #   there is one.
 # * A check is idempotent by the public key of the request: the signer repeats what the approver did, and finds it done.
-# * Automatic approvals have reasons that begin with `Auto`. An objection to one of them holds or denies the request, and keeps
-#   the signer from signing it. A person, or an approver of another program, decides for itself: `Issuance.automatic` is then
-#   false.
+# * Automatic approvals have reasons that begin with `Auto`. A hold on one of them makes it wait for a person, or denies it, and
+#   keeps the signer from signing it. A person, or an approver of another program, decides for itself: `PendingIssue.automatic` is
+#   then false.
 # * A held request stays undecided. The condition NeedsApproval says why. It is planned again later, because the cause may go
 #   away.
 
@@ -128,7 +128,7 @@ large requests cost no more than as many characters of small ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Issuance:
+class PendingIssue:
     """One request that is about to be approved or signed."""
 
     csr: Obj
@@ -183,27 +183,30 @@ class Issuance:
 
 
 @dataclass(frozen=True, slots=True)
-class Objection:
-    """A reason not to issue. `reason` is a word in CamelCase; `message` says what to do."""
+class Hold:
+    """A reason not to issue: the request waits for a person, or is denied.
+
+    `reason` is a word in CamelCase; `message` says what to do.
+    """
 
     reason: str
     message: str
     denies: bool = False
     """True for a fault that no person would overlook; otherwise the request is held for one."""
     unresolved: tuple[str, ...] = ()
-    """DNS names whose addresses may remove the objection."""
+    """DNS names whose addresses may remove the hold."""
     actions: Sequence[Action] = ()
     """Records of what the machine itself has told by the request, made while it waits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Preparation:
+class Reservation:
     """Actions that must succeed before the certificate is issued. Each fails when what it was planned on has changed."""
 
     actions: Sequence[Action]
 
 
-Finding = Objection | Preparation
+CheckResult = Hold | Reservation
 
 
 class IssuanceCheck(Protocol):
@@ -217,7 +220,7 @@ class IssuanceCheck(Protocol):
     def watches(self) -> tuple[str, ...]:
         """Plurals of the kinds whose views `check` reads, beside requests."""
 
-    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
         """Return what stands between the request and its certificate; None when nothing does."""
 
 
@@ -226,33 +229,33 @@ def watched(checks: Iterable[IssuanceCheck]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((REQUESTS, *(plural for check in checks for plural in check.watches))))
 
 
-def find(checks: Iterable[IssuanceCheck], issuance: Issuance, views: Views) -> Finding | None:
-    """Return the first objection, else all preparations as one, else None."""
+def find(checks: Iterable[IssuanceCheck], pending: PendingIssue, views: Views) -> CheckResult | None:
+    """Return the first hold, else all reservations as one, else None."""
     actions: list[Action] = []
     for check in checks:
-        finding = check.check(issuance, views)
-        if isinstance(finding, Objection):
+        finding = check.check(pending, views)
+        if isinstance(finding, Hold):
             return finding
         if finding is not None:
             actions += finding.actions
-    return Preparation(actions) if actions else None
+    return Reservation(actions) if actions else None
 
 
-def unobjected(checks: Iterable[IssuanceCheck], issuance: Issuance) -> Still:
+def no_hold(checks: Iterable[IssuanceCheck], pending: PendingIssue) -> CommitPrecondition:
     """Return the judgement of an approval or a certificate at its commit: no check objects by then.
 
     Claims were made before, and the views may lack them for a moment.
     """
 
-    def still(views: Views, now: datetime) -> bool:
-        return not isinstance(find(checks, replace(issuance, now=now), views), Objection)
+    def precondition(views: Views, now: datetime) -> bool:
+        return not isinstance(find(checks, replace(pending, now=now), views), Hold)
 
-    return still
+    return precondition
 
 
-def prepared(preparation: Preparation, now: datetime) -> Sequence[Action]:
-    """Return the actions of a preparation, after which the key is planned again."""
-    return (*preparation.actions, Requeue(now))
+def reserved(reservation: Reservation, now: datetime) -> Sequence[Action]:
+    """Return the actions of a reservation, after which the key is planned again."""
+    return (*reservation.actions, Requeue(now))
 
 
 def is_automatic(csr: Obj) -> bool:
@@ -268,11 +271,11 @@ def held_until(csr: Obj, now: datetime) -> datetime:
     return now + HELD_FOR * max(1, len(csr["spec"]["request"]) // HELD_SIZE)
 
 
-def held_or_denied(csr: Obj, objection: Objection, now: datetime) -> Sequence[Action]:
+def held_or_denied(csr: Obj, hold: Hold, now: datetime) -> Sequence[Action]:
     """Return the actions that tell the requester why the request is not approved automatically."""
-    if objection.denies:
-        return (Update(REQUESTS, with_condition(csr, DENIED, objection.reason, objection.message), "approval"),)
-    return (*objection.actions, *marked_as_held(csr, objection), Requeue(held_until(csr, now)))
+    if hold.denies:
+        return (Update(REQUESTS, with_condition(csr, DENIED, hold.reason, hold.message), "approval"),)
+    return (*hold.actions, *marked_as_held(csr, hold), Requeue(held_until(csr, now)))
 
 
 def _machine(csr: Obj) -> str:
@@ -285,14 +288,14 @@ def _machine(csr: Obj) -> str:
     return f"node {node}" + ("" if is_by_itself else f" ({requester})")
 
 
-def marked_as_held(csr: Obj, objection: Objection) -> Sequence[Action]:
+def marked_as_held(csr: Obj, hold: Hold) -> Sequence[Action]:
     """Return the action that writes the condition NeedsApproval; none when the request has it for the same reason."""
     present = next((one for one in conditions_of(csr) if one.get("type") == NEEDS_APPROVAL), {})
-    if (present.get("reason"), present.get("message")) == (objection.reason, objection.message):
+    if (present.get("reason"), present.get("message")) == (hold.reason, hold.message):
         return ()
     announcement = (
         f"the certificate request {csr['metadata']['name']} of {_machine(csr)} waits for a decision by `mooring csr review`: "
-        f"{objection.message}"
+        f"{hold.message}"
     )
-    held = with_condition(csr, NEEDS_APPROVAL, objection.reason, objection.message)
+    held = with_condition(csr, NEEDS_APPROVAL, hold.reason, hold.message)
     return (Update(REQUESTS, held, "approval", announcement=announcement),)

@@ -24,7 +24,7 @@ from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import gap, parse_rfc3339
-from mooring.controllers.certificates.issuance import Issuance, Objection
+from mooring.controllers.certificates.issuance import Hold, PendingIssue
 from mooring.identity import NODE_PREFIX, RECOVERING_NODE_PREFIX, RECOVERING_NODES, RECOVERY_KEY, RECOVERY_NOT_AFTER
 
 NODE_KIND = "nodes"
@@ -50,43 +50,41 @@ class NodeRecovery:
     max_age: timedelta | None
     watches: tuple[str, ...] = (nodeidentity.PLURAL, certificaterevocation.PLURAL, NODE_KIND)
 
-    def objection(self, issuance: Issuance, views: Views) -> Objection | None:
+    def hold(self, pending: PendingIssue, views: Views) -> Hold | None:
         """Return the reason for which the rule does not approve a request of a recovering node; None when it does."""
-        name = issuance.username.removeprefix(RECOVERING_NODE_PREFIX)
+        name = pending.username.removeprefix(RECOVERING_NODE_PREFIX)
         # A recovering node has proved the key of one name. A request for another name is denied and not held.
-        if issuance.request.common_name != NODE_PREFIX + name or name == issuance.username:
-            return Objection(
-                "RecoveryOfAnotherNode", f'"{issuance.username}" may only request its own name', denies=True
-            )
-        key, ended = _proof(issuance.csr)
+        if pending.request.common_name != NODE_PREFIX + name or name == pending.username:
+            return Hold("RecoveryOfAnotherNode", f'"{pending.username}" may only request its own name', denies=True)
+        key, ended = _proof(pending.csr)
         if ended is None:
-            return Objection(
+            return Hold(
                 "RecoveryNotProven", "the server recorded no key and no end of the old certificate; ask a person"
             )
-        age = issuance.now - ended
+        age = pending.now - ended
         if self.max_age is None:
-            return Objection("RecoveryNeedsApproval", _waiting(age, "this cluster lets a person decide"))
+            return Hold("RecoveryNeedsApproval", _waiting(age, "this cluster lets a person decide"))
         if age > self.max_age:
-            return Objection("ExpiredTooLongAgo", _waiting(age, f"the rule ends after {gap(self.max_age)}"))
+            return Hold("ExpiredTooLongAgo", _waiting(age, f"the rule ends after {gap(self.max_age)}"))
         identity = views[nodeidentity.PLURAL].get(name)
-        own = f"sha256:{issuance.request.key_fingerprint}"
+        own = f"sha256:{pending.request.key_fingerprint}"
         # The claim of the name precedes the approval and may have replaced the old key, so the key of the request is
         # accepted, too.
         if identity is None or not any(one.get("publicKey") in (key, own) for one in nodeidentity.keys_of(identity)):
-            return Objection("KeyNotOfNode", _waiting(age, f'the NodeIdentity "{name}" does not list its key {key}'))
+            return Hold("KeyNotOfNode", _waiting(age, f'the NodeIdentity "{name}" does not list its key {key}'))
         if _is_revoked(key, name, identity, views):
-            return Objection("Revoked", _waiting(age, "its key, its certificate or its node was revoked"))
+            return Hold("Revoked", _waiting(age, "its key, its certificate or its node was revoked"))
         node = views[NODE_KIND].get(name)
         if node is None or was_deleted(identity, node):
-            return Objection("NodeMissing", _waiting(age, f'the Node "{name}" was deleted, or never registered'))
+            return Hold("NodeMissing", _waiting(age, f'the Node "{name}" was deleted, or never registered'))
         # A machine that was off may get another address of its network, so networks and not addresses are compared.
         known = spec_of(identity).get("sourceAddress", "")
-        source = source_address_of(issuance.csr)
+        source = source_address_of(pending.csr)
         if _network(known) is None or _network(known) != _network(source):
             networks = (
                 f"it comes from {source or 'an unknown address'}, and came from {known or 'an unknown address'} before"
             )
-            return Objection("AnotherNetwork", _waiting(age, networks))
+            return Hold("AnotherNetwork", _waiting(age, networks))
         return None
 
 

@@ -16,7 +16,7 @@ from mooring.authn import revocations
 from mooring.authn.x509 import ClientCrls
 from mooring.controllers.actions import Update
 from mooring.controllers.bootstrap import SECRETS, is_token
-from mooring.controllers.certificates.issuance import Finding, Issuance, Objection, Preparation
+from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
 from mooring.identity import (
     NAME_NOT_ALLOWED,
     NODE_PREFIX,
@@ -76,71 +76,71 @@ class RequesterCheck:
     name: str = "requester"
     watches: tuple[str, ...] = (REVOCATIONS, IDENTITIES, NODES, SERVICE_ACCOUNTS)
 
-    def check(self, issuance: Issuance, views: Views) -> Objection | None:
-        objection = _certificate_objection(issuance, views, self.crls) if self.trusts_record else None
-        if objection is not None:
-            return objection
+    def check(self, pending: PendingIssue, views: Views) -> Hold | None:
+        hold = _certificate_hold(pending, views, self.crls) if self.trusts_record else None
+        if hold is not None:
+            return hold
         for prefix in (NODE_PREFIX, RECOVERING_NODE_PREFIX):
-            name = issuance.username.removeprefix(prefix)
-            if name != issuance.username:
-                return _node_objection(name, issuance, views)
-        if issuance.username.startswith(SERVICE_ACCOUNT_PREFIX):
-            return _account_objection(issuance, views)
+            name = pending.username.removeprefix(prefix)
+            if name != pending.username:
+                return _node_hold(name, pending, views)
+        if pending.username.startswith(SERVICE_ACCOUNT_PREFIX):
+            return _account_hold(pending, views)
         return None
 
 
-def _certificate_objection(issuance: Issuance, views: Views, crls: ClientCrls) -> Objection | None:
-    """Return an objection to the certificate that the request was made with."""
-    record = requester_certificate_of(issuance.csr)
+def _certificate_hold(pending: PendingIssue, views: Views, crls: ClientCrls) -> Hold | None:
+    """Return a hold on the certificate that the request was made with."""
+    record = requester_certificate_of(pending.csr)
     if not record:
         return None
     peer = recorded_certificate(record)
     if peer is None:
-        return Objection(REQUESTER_UNKNOWN, "the record of the requester's certificate cannot be read")
-    now = issuance.now
+        return Hold(REQUESTER_UNKNOWN, "the record of the requester's certificate cannot be read")
+    now = pending.now
     rejection = revocations.revoked(peer, views, now) or crls.rejection(peer, views, now)
     if rejection is not None and not rejection.is_undecided:
         return _revoked(f"by {rejection.detail}")
     if rejection is not None:
-        return Objection(REQUESTER_UNKNOWN, rejection.detail)
+        return Hold(REQUESTER_UNKNOWN, rejection.detail)
     if not peer.node_name:
         return None
-    return _membership_objection(peer.node_name, issuance, views) or _key_objection(peer, issuance, views)
+    return _membership_hold(peer.node_name, pending, views) or _key_hold(peer, pending, views)
 
 
-def _node_objection(name: str, issuance: Issuance, views: Views) -> Objection | None:
-    """Return an objection to a node as requester: revoked after it asked, or deleted."""
+def _node_hold(name: str, pending: PendingIssue, views: Views) -> Hold | None:
+    """Return a hold on a node as requester: revoked after it asked, or deleted."""
     entry = node_entry(name)
     if problem := views[REVOCATIONS].problem(entry):
-        return Objection(REQUESTER_UNKNOWN, f"{REVOCATIONS}/{entry} cannot be read: {problem}")
+        return Hold(REQUESTER_UNKNOWN, f"{REVOCATIONS}/{entry} cannot be read: {problem}")
     found = views[REVOCATIONS].get(entry)
-    if found is not None and precedes(issuance.csr, found):
+    if found is not None and precedes(pending.csr, found):
         return _revoked(f"by {REVOCATIONS}/{entry}, after it made the request")
-    return _membership_objection(name, issuance, views)
+    return _membership_hold(name, pending, views)
 
 
-def _membership_objection(name: str, issuance: Issuance, views: Views) -> Objection | None:
+def _membership_hold(name: str, pending: PendingIssue, views: Views) -> Hold | None:
     for plural in (IDENTITIES, NODES):
         if problem := views[plural].problem(name):
-            return Objection(REQUESTER_UNKNOWN, f"{plural}/{name} cannot be read: {problem}")
+            return Hold(REQUESTER_UNKNOWN, f"{plural}/{name} cannot be read: {problem}")
     identity = views[IDENTITIES].get(name)
     if has_ended(identity, views[NODES].get(name)):
         return _deleted(f'the Node "{name}" of the requester was deleted')
-    if identity is None or not was_made_before_change(issuance.csr, identity):
+    if identity is None or not was_made_before_change(pending.csr, identity):
         return None
-    return None if _is_same_machine(issuance, identity) else _changed_hands(name)
+    return None if _is_same_machine(pending, identity) else _changed_hands(name)
 
 
-def _key_objection(peer: ClientCertificate, issuance: Issuance, views: Views) -> Objection | None:
-    """Return an objection to a certificate whose key lost the name in the second in which the request was made.
+def _key_hold(peer: ClientCertificate, pending: PendingIssue, views: Views) -> Hold | None:
+    """Return a hold on a certificate whose key lost the name in the second in which the request was made.
 
     Times of objects have no fraction: a request of that second may be from before or after the change.
     """
     identity = views[IDENTITIES].get(peer.node_name)
     changed_at = spec_of(identity).get("changedAt", "") if identity is not None else ""
-    if identity is None or issuance.csr["metadata"].get("creationTimestamp") != changed_at:
+    if identity is None or pending.csr["metadata"].get("creationTimestamp") != changed_at:
         return None
-    if _is_same_machine(issuance, identity):
+    if _is_same_machine(pending, identity):
         return None
     if peer.common_name.startswith(NODE_PREFIX):
         is_known = may_use_name(identity, peer.public_key, f"sha256:{peer.fingerprint}")
@@ -149,21 +149,21 @@ def _key_objection(peer: ClientCertificate, issuance: Issuance, views: Views) ->
     return None if is_known else _changed_hands(peer.node_name)
 
 
-def _is_same_machine(issuance: Issuance, identity: Obj) -> bool:
+def _is_same_machine(pending: PendingIssue, identity: Obj) -> bool:
     """Return True when the machine keeps its name through a change of its keys."""
     spec = spec_of(identity)
-    is_owner = bool(issuance.password) and issuance.password == spec.get("nodePasswordUID")
+    is_owner = bool(pending.password) and pending.password == spec.get("nodePasswordUID")
     return bool(spec.get("reregisters")) or is_owner
 
 
-def _account_objection(issuance: Issuance, views: Views) -> Objection | None:
-    """Return an objection to a ServiceAccount that is gone, or is another one now."""
-    namespace, _, name = issuance.username.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
+def _account_hold(pending: PendingIssue, views: Views) -> Hold | None:
+    """Return a hold on a ServiceAccount that is gone, or is another one now."""
+    namespace, _, name = pending.username.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
     view = views[SERVICE_ACCOUNTS]
     if problem := view.problem(name, namespace):
-        return Objection(REQUESTER_UNKNOWN, f"{SERVICE_ACCOUNTS}/{name} cannot be read: {problem}")
+        return Hold(REQUESTER_UNKNOWN, f"{SERVICE_ACCOUNTS}/{name} cannot be read: {problem}")
     account = view.get(name, namespace)
-    uid = issuance.csr["spec"].get("uid", "")
+    uid = pending.csr["spec"].get("uid", "")
     if account is None or account["metadata"].get("deletionTimestamp"):
         return _deleted(f"the ServiceAccount {namespace}/{name} of the requester was deleted")
     if uid and account["metadata"].get("uid") != uid:
@@ -171,16 +171,16 @@ def _account_objection(issuance: Issuance, views: Views) -> Objection | None:
     return None
 
 
-def _changed_hands(name: str) -> Objection:
+def _changed_hands(name: str) -> Hold:
     return _deleted(f'the name "{name}" of the requester has changed hands')
 
 
-def _revoked(how: str) -> Objection:
-    return Objection(REQUESTER_REVOKED, f"the requester's certificate was revoked {how}: {_AGAIN}", denies=True)
+def _revoked(how: str) -> Hold:
+    return Hold(REQUESTER_REVOKED, f"the requester's certificate was revoked {how}: {_AGAIN}", denies=True)
 
 
-def _deleted(what: str) -> Objection:
-    return Objection(REQUESTER_DELETED, f"{what}: {_AGAIN}", denies=True)
+def _deleted(what: str) -> Hold:
+    return Hold(REQUESTER_DELETED, f"{what}: {_AGAIN}", denies=True)
 
 
 # Issuance check `bootstrap-token-limits`: node names, networks and number of joins that a bootstrap token allows.
@@ -214,14 +214,14 @@ class BootstrapTokenCheck:
     name: str = "bootstrap-token-limits"
     watches: tuple[str, ...] = (SECRETS,)
 
-    def check(self, issuance: Issuance, views: Views) -> Finding | None:
-        token_id = bootstrap_token_id(issuance.username)
+    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
+        token_id = bootstrap_token_id(pending.username)
         if not token_id:
             return None
         secret = views[SECRETS].get(secret_name(token_id), NAMESPACE)
         if secret is None or not is_token(secret) or secret["metadata"].get("deletionTimestamp"):
             return _hold(
-                issuance,
+                pending,
                 TOKEN_DELETED,
                 f"the bootstrap token {token_id} of this request was deleted; let the machine join again with another token, or "
                 "approve the request by hand",
@@ -230,22 +230,22 @@ class BootstrapTokenCheck:
             restrictions = read_restrictions(secret)
             joined = joined_keys(secret) if restrictions.max_joins is not None else ()
         except TokenError as error:
-            return _hold(issuance, TOKEN_UNREADABLE, f"the bootstrap token {token_id}: {error}")
+            return _hold(pending, TOKEN_UNREADABLE, f"the bootstrap token {token_id}: {error}")
         if not restrictions:
             return None
-        if issuance.automatic and (objection := self._objection(issuance, token_id, restrictions)) is not None:
-            return objection
-        return _count(issuance, token_id, secret, restrictions, joined)
+        if pending.automatic and (hold := self._hold(pending, token_id, restrictions)) is not None:
+            return hold
+        return _count(pending, token_id, secret, restrictions, joined)
 
-    def _objection(self, issuance: Issuance, token_id: str, restrictions: Restrictions) -> Objection | None:
-        """Return an objection to the name or to the source of a request."""
-        if not requests_allowed_name(_user_of(issuance), restrictions):
-            return Objection(NAME_NOT_ALLOWED, name_refusal(token_id, restrictions), denies=True)
+    def _hold(self, pending: PendingIssue, token_id: str, restrictions: Restrictions) -> Hold | None:
+        """Return a hold on the name or to the source of a request."""
+        if not requests_allowed_name(_user_of(pending), restrictions):
+            return Hold(NAME_NOT_ALLOWED, name_refusal(token_id, restrictions), denies=True)
         if not restrictions.networks:
             return None
-        source = source_address_of(issuance.csr) if self.trusts_source_address else ""
+        source = source_address_of(pending.csr) if self.trusts_source_address else ""
         if not source:
-            return Objection(
+            return Hold(
                 SOURCE_UNKNOWN,
                 f"the bootstrap token {token_id} is for some networks ({ALLOWED_CIDRS}), and the address of this request is not "
                 "known; approve it by hand if it comes from there",
@@ -253,15 +253,15 @@ class BootstrapTokenCheck:
         if restrictions.allows_address(source):
             return None
         networks = ", ".join(map(str, restrictions.networks))
-        return Objection(
+        return Hold(
             NETWORK_NOT_ALLOWED,
             f"the bootstrap token {token_id} is for {networks} ({ALLOWED_CIDRS}), and the request came from {source}",
             denies=True,
         )
 
 
-def _user_of(issuance: Issuance) -> str | None:
-    return joining_user(issuance.signer_name, issuance.request, issuance.extra)
+def _user_of(pending: PendingIssue) -> str | None:
+    return joining_user(pending.signer_name, pending.request, pending.extra)
 
 
 def joining_user(signer_name: str, request: CertificateRequest, extra: Extra) -> str | None:
@@ -314,19 +314,19 @@ def name_refusal(token_id: str, restrictions: Restrictions) -> str:
     )
 
 
-def _hold(issuance: Issuance, reason: str, message: str) -> Objection | None:
-    return Objection(reason, message) if issuance.automatic else None
+def _hold(pending: PendingIssue, reason: str, message: str) -> Hold | None:
+    return Hold(reason, message) if pending.automatic else None
 
 
 def _count(
-    issuance: Issuance, token_id: str, secret: Obj, restrictions: Restrictions, joined: tuple[str, ...]
-) -> Finding | None:
+    pending: PendingIssue, token_id: str, secret: Obj, restrictions: Restrictions, joined: tuple[str, ...]
+) -> CheckResult | None:
     """Count the join of a request, unless it is counted already."""
-    key = join_record(issuance.password or issuance.request.key_fingerprint, _user_of(issuance) or "")
+    key = join_record(pending.password or pending.request.key_fingerprint, _user_of(pending) or "")
     if restrictions.max_joins is None or key in joined:
         return None
     if len(joined) < restrictions.max_joins:
-        return Preparation((Update(SECRETS, with_joined_key(secret, key)),))
-    if not issuance.automatic:
+        return Reservation((Update(SECRETS, with_joined_key(secret, key)),))
+    if not pending.automatic:
         return None
-    return Objection(TOKEN_USED_UP, _used_up(token_id, restrictions.max_joins), denies=True)
+    return Hold(TOKEN_USED_UP, _used_up(token_id, restrictions.max_joins), denies=True)

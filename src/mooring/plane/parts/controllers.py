@@ -10,8 +10,8 @@ from mooring.api.core.service import api_address
 from mooring.apimachinery.schema import Obj
 from mooring.authn.recovery import RecoverySettings
 from mooring.authn.x509 import ClientCertificateSettings
-from mooring.controllers.certificates.names.nameevidence import serving_names_config_map
 from mooring.controllers.certificates.noderecovery import NodeRecovery
+from mooring.controllers.certificates.sanpolicy.evidence import serving_names_config_map
 from mooring.controllers.table import ControllerSettings, build, selected
 from mooring.pki.x509.bundles import certificates_among
 from mooring.plane.addresses import LostAddresses

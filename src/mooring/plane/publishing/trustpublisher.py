@@ -24,7 +24,7 @@ from mooring.apimachinery.options import ListOptions
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.selectors import parse_field_selector
 from mooring.clock import Clock
-from mooring.controllers.certificates.names.nameevidence import (
+from mooring.controllers.certificates.sanpolicy.evidence import (
     Conflict,
     conflicts,
     published_names,

@@ -38,8 +38,18 @@ from mooring.api.signername import MIN_SECONDS
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
-from mooring.controllers.actions import Action, Entropy, InThread, Key, RecordLineage, Requeue, Retry, Still, Update
-from mooring.controllers.certificates.issuance import Issuance, IssuanceCheck, Objection, find, watched
+from mooring.controllers.actions import (
+    Action,
+    CommitPrecondition,
+    Entropy,
+    InThread,
+    Key,
+    RecordLineage,
+    Requeue,
+    Retry,
+    Update,
+)
+from mooring.controllers.certificates.issuance import Hold, IssuanceCheck, PendingIssue, find, watched
 from mooring.controllers.certificates.requester import NODES, SERVICE_ACCOUNTS, RequesterCheck
 from mooring.controllers.certificates.signing.signer import REASON, issued_entry
 from mooring.controllers.certificates.signing.signingpolicy import SigningPolicy
@@ -127,17 +137,17 @@ class PodSigner:
         # After a restore, a tombstone that waits to be settled may be about this Pod: nothing is issued meanwhile.
         if tombstones.refusal(views):
             return (Requeue(now + tombstones.UNSETTLED_FOR),)
-        issuance = self._judge(request, views, now)
-        if not isinstance(issuance, Issuance):
-            return _unsigned(request, issuance, now)
-        template = self._template(request, issuance, authority)
+        pending = self._judge(request, views, now)
+        if not isinstance(pending, PendingIssue):
+            return _unsigned(request, pending, now)
+        template = self._template(request, pending, authority)
         if not isinstance(template, Template):
             return _unsigned(request, template, now)
-        rule = self.policy().rule_for(issuance)
+        rule = self.policy().rule_for(pending)
         sign = partial(
             _sign,
             request,
-            issuance,
+            pending,
             template,
             authority,
             self._holds(request, template),
@@ -152,7 +162,7 @@ class PodSigner:
             return None
         return self.authority_for(signer)
 
-    def _judge(self, request: Obj, views: Views, now: datetime) -> Issuance | Refusal | Delay:
+    def _judge(self, request: Obj, views: Views, now: datetime) -> PendingIssue | Refusal | Delay:
         """Return the issuance for a request, or what stands between the request and its certificate."""
         spec = spec_of(request)
         try:
@@ -171,7 +181,7 @@ class PodSigner:
             return Delay(f"the signing policy no longer lets {signer} sign for Pods")
         namespace, account = request["metadata"]["namespace"], spec["serviceAccountName"]
         name = service_account_id(trust_domain, namespace, account)
-        issuance = Issuance(
+        pending = PendingIssue(
             csr=_as_of_account(request),
             request=CertificateRequest(NO_NAME, key, AlternativeNames(uris=(name,))),
             now=now,
@@ -180,52 +190,52 @@ class PodSigner:
         # Failed is final, and a kubelet gives up. The view may lag, so a young request waits for its Pod.
         if problem := _pod_problem(request, views, now):
             return Delay(problem) if _is_young(request, now) else Refusal(FAILED, POD_NOT_FOUND, problem)
-        return self._key_refusal(issuance) or self._objection(request, issuance, views) or issuance
+        return self._key_refusal(pending) or self._hold(request, pending, views) or pending
 
-    def _key_refusal(self, issuance: Issuance) -> Refusal | None:
+    def _key_refusal(self, pending: PendingIssue) -> Refusal | None:
         """Return the refusal of a key that the rule does not allow, with the types that it allows."""
-        rule = self.policy().rule_for(issuance)
-        problem = "" if rule is None else rule.key_refusal(issuance.request.key_algorithm)
+        rule = self.policy().rule_for(pending)
+        problem = "" if rule is None else rule.key_refusal(pending.request.key_algorithm)
         if rule is None or not problem:
             return None
         allowed = [word for word, algorithm in KEY_TYPES.items() if not rule.key_refusal(algorithm)]
         advice = f"; set keyType of the volume to {' or '.join(allowed)}" if allowed else ""
-        message = f'the signing policy of {issuance.signer_name}: rule "{rule.name}": {problem}{advice}'
+        message = f'the signing policy of {pending.signer_name}: rule "{rule.name}": {problem}{advice}'
         return Refusal(DENIED, UNSUPPORTED_KEY, message)
 
-    def _objection(self, request: Obj, issuance: Issuance, views: Views) -> Refusal | Delay | None:
+    def _hold(self, request: Obj, pending: PendingIssue, views: Views) -> Refusal | Delay | None:
         """Return what the issuance checks object, to the account of the Pod and to the node that asks for it."""
-        of_node = replace(issuance, csr=_as_of_node(request, issuance.csr))
-        for finding in (find(self.checks, issuance, views), self._of_node.check(of_node, views)):
-            if isinstance(finding, Objection):
+        of_node = replace(pending, csr=_as_of_node(request, pending.csr))
+        for finding in (find(self.checks, pending, views), self._of_node.check(of_node, views)):
+            if isinstance(finding, Hold):
                 return Refusal(DENIED, finding.reason, finding.message) if finding.denies else Delay(finding.message)
         return None
 
-    def _template(self, request: Obj, issuance: Issuance, authority: Authority) -> Template | Refusal | Delay:
+    def _template(self, request: Obj, pending: PendingIssue, authority: Authority) -> Template | Refusal | Delay:
         """Return the template of the certificate, or why it would live too short."""
         longest = min(
             timedelta(seconds=spec_of(request).get("maxExpirationSeconds") or DEFAULT_SECONDS),
             self.signing_duration,
-            self.policy().max_lifetime(issuance) or self.signing_duration,
+            self.policy().max_lifetime(pending) or self.signing_duration,
         )
         if longest < SHORTEST:
             limit = f"the policy and --cluster-signing-duration allow {format_duration(longest)}"
             return Refusal(FAILED, LIFETIME_TOO_SHORT, f"{limit}, and {_AN_HOUR}")
-        asked = issuance.request
-        template = profiles.pod(asked.public_key, asked.alternative_names, issuance.now, longest)
+        asked = pending.request
+        template = profiles.pod(asked.public_key, asked.alternative_names, pending.now, longest)
         template = template.ending_by(authority.not_after)
         if template.not_after - template.not_before < SHORTEST:
             return Delay(f"the CA ends at {rfc3339(authority.not_after)}, and {_AN_HOUR}")
         return template
 
-    def _holds(self, request: Obj, template: Template) -> Still:
+    def _holds(self, request: Obj, template: Template) -> CommitPrecondition:
         """Return the judgement of the certificate at its commit: that of the plan, with the same name."""
 
-        def still(views: Views, now: datetime) -> bool:
+        def precondition(views: Views, now: datetime) -> bool:
             judged = None if tombstones.refusal(views) else self._judge(request, views, now)
-            return isinstance(judged, Issuance) and judged.request.alternative_names == template.alternative_names
+            return isinstance(judged, PendingIssue) and judged.request.alternative_names == template.alternative_names
 
-        return still
+        return precondition
 
 
 def _as_of_account(request: Obj) -> Obj:
@@ -284,7 +294,13 @@ def _unsigned(request: Obj, finding: Refusal | Delay, now: datetime) -> Sequence
 
 
 def _decided(
-    request: Obj, now: datetime, kind: str, reason: str, message: str, still: Still | None = None, **issued: str
+    request: Obj,
+    now: datetime,
+    kind: str,
+    reason: str,
+    message: str,
+    precondition: CommitPrecondition | None = None,
+    **issued: str,
 ) -> Action:
     condition = {
         "type": kind,
@@ -293,17 +309,22 @@ def _decided(
         "reason": reason,
         "message": message,
     }
-    return Update(PLURAL, {**request, "status": {"conditions": [condition], **issued}}, "status", still)
+    return Update(PLURAL, {**request, "status": {"conditions": [condition], **issued}}, "status", precondition)
 
 
 def _sign(
-    request: Obj, issuance: Issuance, template: Template, authority: Authority, still: Still, fresh_key: bool
+    request: Obj,
+    pending: PendingIssue,
+    template: Template,
+    authority: Authority,
+    precondition: CommitPrecondition,
+    fresh_key: bool,
 ) -> Sequence[Action]:
     """Return the entry of the lineage and the update that carries the certificate, or the reason why there is none.
 
     Raises DeviceError.
     """
-    now = issuance.now
+    now = pending.now
     try:
         certificate = authority.sign(template, now, request_serial_number(request["metadata"]["uid"]))
     except IssueError as error:
@@ -311,14 +332,14 @@ def _sign(
     issuer = authority.certificate
     chain = (certificate,) if issuer.is_issued_by(issuer) else (certificate, issuer)
     (name,) = template.alternative_names.uris
-    entry = issued_entry(issuance.csr, certificate, authority, now, trusts_source_address=False)
+    entry = issued_entry(pending.csr, certificate, authority, now, trusts_source_address=False)
     update = _decided(
         request,
         now,
         ISSUED,
         ISSUED,
         f"the certificate is for {name}",
-        still,
+        precondition,
         certificateChain=certificates_pem(chain).decode(),
         notBefore=rfc3339(template.not_before),
         beginRefreshAt=rfc3339(_refresh_time(template)),

@@ -25,25 +25,35 @@ from mooring.api.mooring.nodeidentity import keys_of
 from mooring.api.view import NamespacedName, View, ViewFollower, Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
-from mooring.controllers.actions import Action, Entropy, InThread, Key, RecordLineage, Requeue, Retry, Still, Update
+from mooring.controllers.actions import (
+    Action,
+    CommitPrecondition,
+    Entropy,
+    InThread,
+    Key,
+    RecordLineage,
+    Requeue,
+    Retry,
+    Update,
+)
 from mooring.controllers.certificates.issuance import (
     NEEDS_APPROVAL,
     REQUESTS,
     WOULD_FAIL,
-    Finding,
-    Issuance,
+    CheckResult,
+    Hold,
     IssuanceCheck,
-    Objection,
-    Preparation,
+    PendingIssue,
+    Reservation,
     find,
     held_until,
     is_approved_and_unsigned,
     is_automatic,
     is_issued,
     is_undecided,
+    no_hold,
     parsed_request,
-    prepared,
-    unobjected,
+    reserved,
     watched,
     with_condition,
     with_status,
@@ -75,7 +85,7 @@ from mooring.pki.x509.signers import (
 #   Requests for other signers are left to those.
 # * A request that breaks a rule of its signer, or can never become a certificate, gets the condition Failed through `/status`,
 #   reason SignerValidationFailure.
-# * The issuance checks are repeated, and once more when the certificate is published. An objection to an automatic approval fails
+# * The issuance checks are repeated, and once more when the certificate is published. A hold on an automatic approval fails
 #   the request.
 # * A request that waits for a person gets the condition WouldFail when it would fail after an approval, by the same judgement, so
 #   that the person sees it before. It is judged again at intervals, and loses the condition when the cause went away. A request
@@ -121,7 +131,7 @@ class CsrSigner:
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         csr = views[REQUESTS].get(key[1])
         if csr is not None and self._waits_for_person(csr):
-            return self._foretold(csr, views, now)
+            return self._preview(csr, views, now)
         authority = None if csr is None else self._authority_of(csr)
         if csr is None or authority is None:
             return ()
@@ -132,10 +142,10 @@ class CsrSigner:
             return (Retry(f"the CA expired at {rfc3339(authority.not_after)}: nothing can be signed"),)
         # The checks ran before the approval. They are repeated, because the facts may have changed since.
         judged = self._judge(csr, views, now, automatic=is_automatic(csr))
-        if isinstance(judged, Objection):
+        if isinstance(judged, Hold):
             return (_mark_failed(csr, judged.message, judged.reason),)
-        if isinstance(judged, Preparation):
-            return prepared(judged, now)
+        if isinstance(judged, Reservation):
+            return reserved(judged, now)
         spec = csr["spec"]
         template = partial(
             from_request,
@@ -154,27 +164,27 @@ class CsrSigner:
             # It follows from the uid: records are written before the signature, and signing again repeats it.
             request_serial_number(csr["metadata"]["uid"]),
             self.trusts_source_address,
-            _settled(unobjected(self.checks, judged)),
+            _settled(no_hold(self.checks, judged)),
             self._wants_fresh_key(judged),
         )
         # A device may take long, and a certificate with thousands of names takes tens of milliseconds to read.
         takes_long = authority.in_device or len(csr["spec"]["request"]) > MAX_SIGNED_AT_ONCE
         return (InThread(sign),) if takes_long else sign()
 
-    def _judge(self, csr: Obj, views: Views, now: datetime, *, automatic: bool) -> Objection | Preparation | Issuance:
+    def _judge(self, csr: Obj, views: Views, now: datetime, *, automatic: bool) -> Hold | Reservation | PendingIssue:
         """Return the issuance of a request, or what stands between the request and its certificate."""
         request = _request_of(csr)
-        if isinstance(request, Objection):
+        if isinstance(request, Hold):
             return request
-        issuance = Issuance(csr=csr, request=request, now=now, automatic=automatic)
+        pending = PendingIssue(csr=csr, request=request, now=now, automatic=automatic)
         try:
-            finding = find(self.checks, issuance, views)
+            finding = find(self.checks, pending, views)
             if finding is not None:
                 return finding
             profiles.check(csr["spec"].get("usages") or ())
-            return issuance
+            return pending
         except IssueError as error:
-            return Objection(REASON, str(error))
+            return Hold(REASON, str(error))
 
     def _waits_for_person(self, csr: Obj) -> bool:
         """Return true for a request that a person decides about, and that would be signed here."""
@@ -184,25 +194,25 @@ class CsrSigner:
         is_held = any(one.get("type") == NEEDS_APPROVAL for one in conditions_of(csr))
         return (is_held or name not in _APPROVED_BY_CONTROLLERS) and self.authority_for(name) is not None
 
-    def _foretold(self, csr: Obj, views: Views, now: datetime) -> Sequence[Action]:
+    def _preview(self, csr: Obj, views: Views, now: datetime) -> Sequence[Action]:
         """Return the action that says whether the request would fail after the approval of a person."""
         finding = self._judge(csr, views, now, automatic=False)
         told = without_condition(csr, WOULD_FAIL)
-        if isinstance(finding, Objection):
+        if isinstance(finding, Hold):
             present = next((one for one in conditions_of(csr) if one.get("type") == WOULD_FAIL), {})
             is_told = (present.get("reason"), present.get("message")) == (finding.reason, finding.message)
             told = csr if is_told else with_condition(csr, WOULD_FAIL, finding.reason, finding.message)
         change = () if told is csr else (Update(REQUESTS, told, "status"),)
         return (*change, Requeue(held_until(csr, now)))
 
-    def _wants_fresh_key(self, issuance: Issuance) -> bool:
+    def _wants_fresh_key(self, pending: PendingIssue) -> bool:
         """Return true when the policy lets a key have one certificate."""
-        rule = self.policy().rule_for(issuance)
+        rule = self.policy().rule_for(pending)
         return rule is not None and rule.fresh_key
 
-    def _longest(self, issuance: Issuance) -> timedelta:
+    def _longest(self, pending: PendingIssue) -> timedelta:
         """Return the longest lifetime of the certificate."""
-        limit = self.policy().max_lifetime(issuance)
+        limit = self.policy().max_lifetime(pending)
         return self.signing_duration if limit is None else min(limit, self.signing_duration)
 
     def _authority_of(self, csr: Obj) -> Authority | None:
@@ -215,23 +225,23 @@ class CsrSigner:
         return self.authority_for(signer_name)
 
 
-def _request_of(csr: Obj) -> CertificateRequest | Objection:
+def _request_of(csr: Obj) -> CertificateRequest | Hold:
     """Return the parsed request, or why no policy and no person makes its signer sign it."""
     spec = csr["spec"]
     try:
         request = parsed_request(csr)
     except RequestError as error:
-        return Objection(REASON, str(error))
+        return Hold(REASON, str(error))
     except ValueError:
-        return Objection(REASON, "spec.request is not base64")
+        return Hold(REASON, "spec.request is not base64")
     signer = SIGNERS.get(spec["signerName"])
     refusals = signer.refusals(request, spec.get("usages") or ()) if signer is not None else ()
-    return Objection(REASON, "; ".join(refusals)) if refusals else request
+    return Hold(REASON, "; ".join(refusals)) if refusals else request
 
 
-def _settled(still: Still) -> Still:
+def _settled(precondition: CommitPrecondition) -> CommitPrecondition:
     """Return the judgement of a certificate at its commit, which fails while a tombstone waits to be settled, too."""
-    return lambda views, now: not tombstones.refusal(views) and still(views, now)
+    return lambda views, now: not tombstones.refusal(views) and precondition(views, now)
 
 
 def _sign(
@@ -241,7 +251,7 @@ def _sign(
     now: datetime,
     serial: int,
     trusts_source_address: bool,
-    still: Still,
+    precondition: CommitPrecondition,
     fresh_key: bool,
 ) -> Sequence[Action]:
     """Return the entry of the lineage and the update that carries the certificate, or the reason why there is none.
@@ -256,7 +266,10 @@ def _sign(
     csr = without_condition(csr, WOULD_FAIL)
     entry = issued_entry(csr, certificate, authority, now, trusts_source_address=trusts_source_address)
     # The lineage gets its entry before the certificate is published: no certificate exists without a record.
-    return (RecordLineage(entry, fresh_key), Update(REQUESTS, with_status(csr, certificate=text), "status", still))
+    return (
+        RecordLineage(entry, fresh_key),
+        Update(REQUESTS, with_status(csr, certificate=text), "status", precondition),
+    )
 
 
 def _mark_failed(csr: Obj, message: str, reason: str = REASON) -> Action:
@@ -364,23 +377,23 @@ class SignerPolicy:
         self._recorded = _CertifiedKeys(_recorded_keys)
         self._lineage = CertifiedKeys()
 
-    def check(self, issuance: Issuance, views: Views) -> Finding | None:
+    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
         policy = self._policy()
-        if issuance.signer_name not in policy.signers:
+        if pending.signer_name not in policy.signers:
             return None
-        rule = policy.rule_for(issuance)
+        rule = policy.rule_for(pending)
         if rule is None:
-            return _objection(issuance, f"no rule is for requests of {issuance.username or 'an unknown user'}")
-        problem = rule.refusal(issuance.request, issuance.csr["spec"].get("usages") or ())
-        if not problem and rule.fresh_key and self._is_certified(issuance, views):
+            return _hold(pending, f"no rule is for requests of {pending.username or 'an unknown user'}")
+        problem = rule.refusal(pending.request, pending.csr["spec"].get("usages") or ())
+        if not problem and rule.fresh_key and self._is_certified(pending, views):
             problem = "the key has a certificate already, and freshKey is true: make a new key and ask again"
-        return _objection(issuance, f'rule "{rule.name}": {problem}') if problem else None
+        return _hold(pending, f'rule "{rule.name}": {problem}') if problem else None
 
-    def _is_certified(self, issuance: Issuance, views: Views) -> bool:
-        key = issuance.request.key_fingerprint
-        uid = issuance.csr["metadata"].get("uid", "")
+    def _is_certified(self, pending: PendingIssue, views: Views) -> bool:
+        key = pending.request.key_fingerprint
+        uid = pending.csr["metadata"].get("uid", "")
         lineage = views.get(LINEAGE)
-        if lineage is not None and self._lineage.has(lineage, f"sha256:{key}", issuance.now, other_than=uid):
+        if lineage is not None and self._lineage.has(lineage, f"sha256:{key}", pending.now, other_than=uid):
             return True
         own = f"{request_serial_number(uid):x}"  # the record of the name that is claimed for this request
         return self._issued.has(views, REQUESTS, key, other_than=uid) or self._recorded.has(
@@ -388,8 +401,8 @@ class SignerPolicy:
         )
 
 
-def _objection(issuance: Issuance, problem: str) -> Objection:
-    return Objection(POLICY_REASON, f"the signing policy of {issuance.signer_name}: {problem}", denies=True)
+def _hold(pending: PendingIssue, problem: str) -> Hold:
+    return Hold(POLICY_REASON, f"the signing policy of {pending.signer_name}: {problem}", denies=True)
 
 
 Certified = frozenset[tuple[str, str]]

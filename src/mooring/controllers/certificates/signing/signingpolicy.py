@@ -23,7 +23,7 @@ from typing import TypeVar
 from mooring.apimachinery.codec.fieldreader import FieldReader
 from mooring.apimachinery.codec.yaml import YamlError, read_yaml
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.certificates.issuance import Issuance
+from mooring.controllers.certificates.issuance import PendingIssue
 from mooring.duration import parse_long_duration
 from mooring.errors import ConfigError, quoted
 from mooring.pki.keys import ALGORITHMS, MAX_RSA_BITS, MIN_RSA_BITS
@@ -182,16 +182,16 @@ class SigningPolicy:
     trust_domains: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """SPIFFE trust domains of the signers that sign for Pods."""
 
-    def rule_for(self, issuance: Issuance) -> SigningRule | None:
+    def rule_for(self, pending: PendingIssue) -> SigningRule | None:
         """Return the rule that decides about a request; None when the signer has no rules, or none is for the requester."""
-        spec: Obj = issuance.csr["spec"]
+        spec: Obj = pending.csr["spec"]
         groups = frozenset(spec.get("groups") or ())
-        rules = self.signers.get(issuance.signer_name, ())
-        return next((rule for rule in rules if rule.is_for(issuance.username, groups)), None)
+        rules = self.signers.get(pending.signer_name, ())
+        return next((rule for rule in rules if rule.is_for(pending.username, groups)), None)
 
-    def max_lifetime(self, issuance: Issuance) -> timedelta | None:
+    def max_lifetime(self, pending: PendingIssue) -> timedelta | None:
         """Return the longest lifetime of a certificate; None when no rule limits it."""
-        rule = self.rule_for(issuance)
+        rule = self.rule_for(pending)
         return None if rule is None else rule.max_lifetime
 
 

@@ -1,7 +1,7 @@
 """Verify the node password of a machine that joins, and keep the first one that is given for a name.
 
 Rules kept here (docs/protocol/k3s.md#node-passwords, docs/adr/0052-certificates-of-k3s-agents.md):
-* The first password of a name is stored, if the user may have the name (`password_objection`), its token lets a machine join under
+* The first password of a name is stored, if the user may have the name (`password_hold`), its token lets a machine join under
   it (`join_refusal`), and the request would be approved by itself.
 * Every later password is compared with the Secret, in a thread: scrypt takes a tenth of a second and 32 MiB. The
   number that runs, and the number that waits for one source, are limited. A recent proof is accepted once more
@@ -29,8 +29,8 @@ from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.authn.authfailures import AuthFailureLimiter
 from mooring.clock import Clock, rfc3339
-from mooring.controllers.certificates.names.nameownership import password_objection
 from mooring.controllers.certificates.requester import join_refusal
+from mooring.controllers.certificates.sanpolicy.ownership import password_hold
 from mooring.errors import (
     AlreadyExistsError,
     ApiError,
@@ -176,7 +176,7 @@ class NodePasswords:
             # without a password.
             if not may_store():
                 return ""
-            if refusal := password_objection(node, username, views) if username else "":
+            if refusal := password_hold(node, username, views) if username else "":
                 raise ForbiddenError(refusal)
             hashed = await self._compute(source, partial(hash_password, password, self._entropy(SALT_BYTES)))
             try:

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mooring.pki.x509.canonicalnames import IPAddress, Name, canonical
-from mooring.pki.x509.namegate import (
+from mooring.pki.x509.names import AlternativeNames
+from mooring.pki.x509.profiles import SERVICE_NAMES
+from mooring.pki.x509.sanrules import (
     MAX_NAMES,
     REASONS,
     NodeEvidence,
@@ -23,8 +25,6 @@ from mooring.pki.x509.namegate import (
     judge_node,
     judge_server,
 )
-from mooring.pki.x509.names import AlternativeNames
-from mooring.pki.x509.profiles import SERVICE_NAMES
 from mooring.pki.x509.signers import K3S_LOCAL_NAMES
 
 

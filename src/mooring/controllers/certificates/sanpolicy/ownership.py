@@ -52,9 +52,9 @@ from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.actions import Create, Update
-from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, Finding, Issuance, Objection, Preparation
-from mooring.controllers.certificates.names.nameevidence import NODES
+from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, CheckResult, Hold, PendingIssue, Reservation
 from mooring.controllers.certificates.noderecovery import proven_key
+from mooring.controllers.certificates.sanpolicy.evidence import NODES
 from mooring.identity import BOOTSTRAP_USER_PREFIX, CREDENTIAL_ID, NODE_PREFIX
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.profiles import BACKDATE, CLIENT_AUTH, SHORT, ttl
@@ -88,82 +88,82 @@ class NameOwnership:
     name: str = "name-ownership"
     watches: tuple[str, ...] = (PLURAL, NODES, SECRETS)
 
-    def check(self, issuance: Issuance, views: Views) -> Finding | None:
-        if issuance.machine:
-            return self._companion_finding(_Claim(issuance, issuance.machine, views), issuance)
-        is_serving = issuance.signer_name in (KUBELET_SERVING, K3S_KUBELET_SERVING)
-        if not _is_about_a_node(issuance) or not (is_serving or _is_for_clients(issuance.csr)):
+    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
+        if pending.machine:
+            return self._companion_finding(_Claim(pending, pending.machine, views), pending)
+        is_serving = pending.signer_name in (KUBELET_SERVING, K3S_KUBELET_SERVING)
+        if not _is_about_a_node(pending) or not (is_serving or _is_for_clients(pending.csr)):
             return None
-        name = issuance.node_name
+        name = pending.node_name
         # Any other spelling would be another owner for the same machine.
         problems = dns1123_subdomain_errors(name)
         if problems:
-            return Objection(NAME_INVALID, f'"{name}" cannot be the name of a node: {problems[0]}', denies=True)
-        claim = _Claim(issuance, name, views)
-        by_member = issuance.signer_name == KUBELET_SERVING or claim.is_in_its_name
+            return Hold(NAME_INVALID, f'"{name}" cannot be the name of a node: {problems[0]}', denies=True)
+        claim = _Claim(pending, name, views)
+        by_member = pending.signer_name == KUBELET_SERVING or claim.is_in_its_name
         # A person may approve such a request. The machine itself does not renew a membership that was revoked.
-        if issuance.automatic:
+        if pending.automatic:
             if claim.has_ended and by_member:
-                return Objection(MEMBERSHIP_ENDED, _ended_message(name, issuance))
+                return Hold(MEMBERSHIP_ENDED, _ended_message(name, pending))
             # While finalizers hold a deleted Node, every other machine waits for its name.
             if is_terminating(claim.node) and not by_member:
-                return Objection(TERMINATING, _terminating_message(claim))
-            if issuance.signer_name == KUBELET_SERVING and claim.is_in_its_name and not claim.is_by_the_machine:
-                return Objection(NAME_TAKEN, _taken_message(claim, _key_of(issuance), issuance))
-        if issuance.signer_name == K3S_KUBELET_SERVING:
-            return self._serving_finding(claim, issuance)
-        return None if is_serving else self._client_finding(claim, issuance)
+                return Hold(TERMINATING, _terminating_message(claim))
+            if pending.signer_name == KUBELET_SERVING and claim.is_in_its_name and not claim.is_by_the_machine:
+                return Hold(NAME_TAKEN, _taken_message(claim, _key_of(pending), pending))
+        if pending.signer_name == K3S_KUBELET_SERVING:
+            return self._serving_finding(claim, pending)
+        return None if is_serving else self._client_finding(claim, pending)
 
-    def _companion_finding(self, claim: _Claim, issuance: Issuance) -> Finding | None:
+    def _companion_finding(self, claim: _Claim, pending: PendingIssue) -> CheckResult | None:
         """Record a certificate of a shared user for the machine that requests it."""
-        if claim.has_ended and issuance.automatic:
-            return Objection(MEMBERSHIP_ENDED, _ended_message(claim.name, issuance))
-        if not claim.is_by_the_machine and issuance.automatic:
-            return Objection(NAME_TAKEN, _taken_message(claim, _key_of(issuance), issuance))
-        entry, end = self._entry(issuance)
+        if claim.has_ended and pending.automatic:
+            return Hold(MEMBERSHIP_ENDED, _ended_message(claim.name, pending))
+        if not claim.is_by_the_machine and pending.automatic:
+            return Hold(NAME_TAKEN, _taken_message(claim, _key_of(pending), pending))
+        entry, end = self._entry(pending)
         if any(_covers(key, entry, end) for key in claim.companions):
             return None
-        return claim.companion(entry, issuance.now)
+        return claim.companion(entry, pending.now)
 
-    def _entry(self, issuance: Issuance) -> tuple[Obj, datetime]:
+    def _entry(self, pending: PendingIssue) -> tuple[Obj, datetime]:
         """Return the record of a certificate, and its latest end."""
-        end = _needed_until(issuance, self.signing_duration)
-        entry = {"publicKey": _key_of(issuance), "notAfter": rfc3339(end + BACKDATE)}
-        authority = self.authority_for(issuance.signer_name)
+        end = _needed_until(pending, self.signing_duration)
+        entry = {"publicKey": _key_of(pending), "notAfter": rfc3339(end + BACKDATE)}
+        authority = self.authority_for(pending.signer_name)
         if authority is not None:
-            entry["serialNumber"] = f"{request_serial_number(issuance.csr['metadata']['uid']):x}"
+            entry["serialNumber"] = f"{request_serial_number(pending.csr['metadata']['uid']):x}"
             entry["issuer"] = f"sha256:{authority.key_fingerprint}"
         return entry, end
 
-    def _serving_finding(self, claim: _Claim, issuance: Issuance) -> Finding | None:
+    def _serving_finding(self, claim: _Claim, pending: PendingIssue) -> CheckResult | None:
         """Claim the name by the node password for a machine whose key is not known yet."""
         if claim.is_password_owner:
             return None
-        if not (claim.is_by_the_machine or claim.is_open or not issuance.automatic or claim.token_names_node):
-            return Objection(NAME_TAKEN, _taken_message(claim, _key_of(issuance), issuance))
+        if not (claim.is_by_the_machine or claim.is_open or not pending.automatic or claim.token_names_node):
+            return Hold(NAME_TAKEN, _taken_message(claim, _key_of(pending), pending))
         if claim.password:
-            return claim.password_record(self._entry(issuance)[0], issuance.now)
-        claims_nothing = issuance.automatic and not claim.is_by_the_machine
+            return claim.password_record(self._entry(pending)[0], pending.now)
+        claims_nothing = pending.automatic and not claim.is_by_the_machine
         # Without a password the request claims no name, so it is held until a person or a password decides.
-        if claims_nothing and not (issuance.precedes_password or issuance.defers_password):
-            return Objection(PASSWORD_MISSING, _password_missing_message(claim, issuance))
+        if claims_nothing and not (pending.precedes_password or pending.defers_password):
+            return Hold(PASSWORD_MISSING, _password_missing_message(claim, pending))
         return None
 
-    def _client_finding(self, claim: _Claim, issuance: Issuance) -> Finding | None:
-        entry, end = self._entry(issuance)
+    def _client_finding(self, claim: _Claim, pending: PendingIssue) -> CheckResult | None:
+        entry, end = self._entry(pending)
         # The entry is written once for each request: its serial number is known before the signature.
         if not claim.has_ended and any(_covers(key, entry, end) for key in claim.keys):
             return None
         is_owner = claim.is_by_the_machine or claim.is_password_owner or claim.holds(entry["publicKey"])
         if is_owner and not claim.has_ended:
-            return claim.addition(entry, issuance.now)
+            return claim.addition(entry, pending.now)
         # Another key gets the name only if the name is open, a person approved it, or the token names this node alone.
-        if claim.is_open or not issuance.automatic or claim.token_names_node:
-            return claim.replacement(entry, issuance.now)
-        return Objection(NAME_TAKEN, _taken_message(claim, entry["publicKey"], issuance))
+        if claim.is_open or not pending.automatic or claim.token_names_node:
+            return claim.replacement(entry, pending.now)
+        return Hold(NAME_TAKEN, _taken_message(claim, entry["publicKey"], pending))
 
 
-def password_objection(name: str, username: str, views: Views) -> str:
+def password_hold(name: str, username: str, views: Views) -> str:
     """Return the reason for which a user may not set the first password of a node; "" when it may.
 
     Anyone who may not have the name sets no password for it: the machine that owns the name could not use k3s's way afterwards.
@@ -221,15 +221,15 @@ class _WantedName:
 class _Claim(_WantedName):
     """A request for the name of a node, and what is recorded about the name."""
 
-    def __init__(self, issuance: Issuance, name: str, views: Views) -> None:
-        super().__init__(name, issuance.username, views, issuance.password)
-        username = issuance.username
-        address = source_address_of(issuance.csr)
+    def __init__(self, pending: PendingIssue, name: str, views: Views) -> None:
+        super().__init__(name, pending.username, views, pending.password)
+        username = pending.username
+        address = source_address_of(pending.csr)
         self.source_address = address if parse_address(address) is not None else ""
-        self._certificate = _presented_certificate(issuance.csr)
-        self._proven = proven_key(issuance.csr) if username == RECOVERING_PREFIX + name else ""
-        self._is_older = was_made_before_change(issuance.csr, self.identity)
-        self.has_waited = self._is_older or _was_held_as_taken(issuance.csr)
+        self._certificate = _presented_certificate(pending.csr)
+        self._proven = proven_key(pending.csr) if username == RECOVERING_PREFIX + name else ""
+        self._is_older = was_made_before_change(pending.csr, self.identity)
+        self.has_waited = self._is_older or _was_held_as_taken(pending.csr)
 
     @property
     def is_by_the_machine(self) -> bool:
@@ -241,8 +241,8 @@ class _Claim(_WantedName):
         """Return true when the name belongs to this key."""
         return any(key.get("publicKey") == public_key for key in self.keys)
 
-    def addition(self, entry: Obj, now: datetime) -> Preparation:
-        """Return the preparation that adds a key of the same machine, and drops those that expired.
+    def addition(self, entry: Obj, now: datetime) -> Reservation:
+        """Return the reservation that adds a key of the same machine, and drops those that expired.
 
         The expired key by which a machine recovers is kept until its next renewal.
         """
@@ -267,18 +267,18 @@ class _Claim(_WantedName):
             formerCertificate=former,
             nodePasswordUID=self.password or spec_of(self.identity).get("nodePasswordUID", ""),
         )
-        return Preparation((Update(PLURAL, changed),))
+        return Reservation((Update(PLURAL, changed),))
 
-    def companion(self, entry: Obj, now: datetime) -> Preparation:
-        """Return the preparation that records a certificate of a shared user, and drops those that expired."""
+    def companion(self, entry: Obj, now: datetime) -> Reservation:
+        """Return the reservation that records a certificate of a shared user, and drops those that expired."""
         kept = [key for key in self.companions if not _is_record_of(key, entry) and not _has_expired(key, now)]
         companions = [*kept, entry][-MAX_KEYS:]
         if self.identity is None:  # the machine is older than its record
             return self._creation([], companions=companions)
-        return Preparation((Update(PLURAL, with_spec(self.identity, companions=companions)),))
+        return Reservation((Update(PLURAL, with_spec(self.identity, companions=companions)),))
 
-    def password_record(self, entry: Obj, now: datetime) -> Preparation:
-        """Return the preparation that reserves the name for proof of the node password.
+    def password_record(self, entry: Obj, now: datetime) -> Reservation:
+        """Return the reservation of the name for proof of the node password.
 
         Keys stay as they are, unless they are those of another machine: the key of the serving certificate takes their place, and
         no client certificate has it. Names of another machine are dropped, too. Keys of a deleted Node are refused already.
@@ -286,16 +286,16 @@ class _Claim(_WantedName):
         if self.identity is None:
             return self._creation([], token=self.token, nodePasswordUID=self.password, changedAt=rfc3339(now))
         if self.is_by_the_machine:
-            return Preparation((Update(PLURAL, with_spec(self.identity, nodePasswordUID=self.password)),))
+            return Reservation((Update(PLURAL, with_spec(self.identity, nodePasswordUID=self.password)),))
         if self.keys and not self.has_ended:
             return self.replacement(entry, now)
         # The deletion of the Node is recorded as a change already.
         changed = {} if self.has_ended else {"changedAt": rfc3339(now)}
         changed_spec = with_spec(self.identity, nodePasswordUID=self.password, certifiedNames=[], **changed)
-        return Preparation((Update(PLURAL, changed_spec),))
+        return Reservation((Update(PLURAL, changed_spec),))
 
-    def replacement(self, entry: Obj, now: datetime) -> Preparation:
-        """Return the preparation that gives the name to this key alone."""
+    def replacement(self, entry: Obj, now: datetime) -> Reservation:
+        """Return the reservation that gives the name to this key alone."""
         if self.identity is None:
             return self._creation([entry], token=self.token, nodePasswordUID=self.password, changedAt=rfc3339(now))
         changed = with_spec(
@@ -311,16 +311,16 @@ class _Claim(_WantedName):
             changedAt=rfc3339(now),
             certifiedNames=certified_names_of(self.identity) if self.is_password_owner else [],
         )
-        return Preparation((Update(PLURAL, changed),))
+        return Reservation((Update(PLURAL, changed),))
 
-    def _creation(self, keys: list[Obj], **fields: object) -> Preparation:
+    def _creation(self, keys: list[Obj], **fields: object) -> Reservation:
         created = new_identity(self.name, keys=keys, sourceAddress=self.source_address, **fields)
-        return Preparation((Create(PLURAL, created, must_be_new=True),))
+        return Reservation((Create(PLURAL, created, must_be_new=True),))
 
 
-def _is_about_a_node(issuance: Issuance) -> bool:
+def _is_about_a_node(pending: PendingIssue) -> bool:
     """Return true for a certificate with the name of a node, whether or not a Node can have the name."""
-    return issuance.signer_name in NODE_SIGNERS or issuance.request.common_name.startswith(NODE_PREFIX)
+    return pending.signer_name in NODE_SIGNERS or pending.request.common_name.startswith(NODE_PREFIX)
 
 
 def _is_for_clients(csr: Obj) -> bool:
@@ -341,18 +341,18 @@ def _presented_certificate(csr: Obj) -> str:
     return ""
 
 
-def _key_of(issuance: Issuance) -> str:
-    return f"sha256:{issuance.request.key_fingerprint}"
+def _key_of(pending: PendingIssue) -> str:
+    return f"sha256:{pending.request.key_fingerprint}"
 
 
 def _was_held_as_taken(csr: Obj) -> bool:
     return any(one.get("type") == NEEDS_APPROVAL and one.get("reason") == NAME_TAKEN for one in conditions_of(csr))
 
 
-def _needed_until(issuance: Issuance, cap: timedelta) -> datetime:
+def _needed_until(pending: PendingIssue, cap: timedelta) -> datetime:
     """Return the latest end of a certificate that is issued now."""
-    life = ttl(issuance.csr["spec"].get("expirationSeconds"), cap)
-    return issuance.now + (life if life < SHORT else life - BACKDATE)
+    life = ttl(pending.csr["spec"].get("expirationSeconds"), cap)
+    return pending.now + (life if life < SHORT else life - BACKDATE)
 
 
 def _covers(key: Obj, entry: Obj, end: datetime) -> bool:
@@ -371,31 +371,31 @@ def _has_expired(key: Obj, now: datetime) -> bool:
         return False  # written by another server, since this one validates
 
 
-def _ended_message(name: str, issuance: Issuance) -> str:
+def _ended_message(name: str, pending: PendingIssue) -> str:
     return (
         f"the Node {name} was deleted, which ended the membership of this machine. To let it back: run mooring join on it with a "
-        f"valid token, or approve this request (mooring csr approve {issuance.csr['metadata']['name']})"
+        f"valid token, or approve this request (mooring csr approve {pending.csr['metadata']['name']})"
     )
 
 
-def _taken_message(claim: _Claim, key: str, issuance: Issuance) -> str:
+def _taken_message(claim: _Claim, key: str, pending: PendingIssue) -> str:
     source = f" from {claim.source_address}" if claim.source_address else ""
     owner = f"another key, {claim.keys[-1].get('publicKey')}" if claim.keys else "a machine whose key is not recorded"
     kind = "node" if claim.node is not None else "nodeidentity"
     belongs = "belonged" if claim.has_waited else "belongs"
     return (
         f"the name {claim.name} {belongs} to {owner}; this request{source} has the key {key}. If the machine was replaced: approve "
-        f"this request (mooring csr approve {issuance.csr['metadata']['name']}), or delete the entry (kubectl delete {kind} "
+        f"this request (mooring csr approve {pending.csr['metadata']['name']}), or delete the entry (kubectl delete {kind} "
         f"{claim.name}) and let the machine request again, or give it a token for this name (mooring token create --node-name "
         f"{claim.name}). A deletion alone does not approve a request that was made before"
     )
 
 
-def _password_missing_message(claim: _Claim, issuance: Issuance) -> str:
+def _password_missing_message(claim: _Claim, pending: PendingIssue) -> str:
     return (
         f"the request does not prove the node password of {claim.name}: it was made when it could not be approved. An agent that "
         f"asks again proves it, and needs nothing else; or approve this request (mooring csr approve "
-        f"{issuance.csr['metadata']['name']})"
+        f"{pending.csr['metadata']['name']})"
     )
 
 

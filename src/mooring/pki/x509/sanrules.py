@@ -1,7 +1,7 @@
 """Gate of names: which DNS names and addresses a certificate of a server may carry.
 
 Every signer whose certificates can serve calls it, before the approval and before the signature. It is pure: a door gathers
-the evidence (`mooring.controllers.certificates.names.certifiednames`) and judges nothing itself.
+the evidence (`mooring.controllers.certificates.sanpolicy.rules`) and judges nothing itself.
 
 Rules kept here:
 * Names are compared in canonical form (`canonicalnames`). What has no canonical form is denied.
