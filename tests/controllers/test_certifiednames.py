@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from mooring.api.certificates.requeststate import parsed_request
 from mooring.api.mooring.nodeidentity import MAX_CERTIFIED
 from mooring.api.view import FixedView, Views, guarded
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Create, InThread, RecordLineage, Requeue, Update
-from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation, parsed_request
+from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
 from mooring.controllers.certificates.sanpolicy.evidence import (
     MAX_FORMER,
     MAX_REPORTED,

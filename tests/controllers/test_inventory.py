@@ -10,20 +10,14 @@ from typing import Any
 
 import pytest
 
+from mooring.api.certificates.requeststate import parsed_request
 from mooring.api.view import AllReadable, FixedView, Views, guarded
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, CheckAccess, Requeue, Retry, Update
 from mooring.controllers.certificates.approval import CsrApprover, InventoryApprover
 from mooring.controllers.certificates.inventory import MachineIndex, MachineInventory
-from mooring.controllers.certificates.issuance import (
-    HELD_FOR,
-    CheckResult,
-    Hold,
-    PendingIssue,
-    Reservation,
-    parsed_request,
-)
+from mooring.controllers.certificates.issuance import HELD_FOR, CheckResult, Hold, PendingIssue, Reservation
 from mooring.pki.keys import generate_key, public_key_der, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBE_APISERVER_CLIENT_KUBELET

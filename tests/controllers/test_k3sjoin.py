@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mooring.api.certificates.requeststate import parsed_request
 from mooring.api.mooring.certificaterevocation import node_entry
 from mooring.api.mooring.nodeidentity import KIND, MAX_KEYS
 from mooring.api.view import Views
@@ -18,7 +19,7 @@ from mooring.clock import rfc3339
 from mooring.controllers.actions import Create, Update
 from mooring.controllers.certificates.cleaner import RevokedRequests
 from mooring.controllers.certificates.inventory import MachineInventory
-from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation, parsed_request
+from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
 from mooring.controllers.certificates.requester import BootstrapTokenCheck, join_refusal
 from mooring.controllers.certificates.sanpolicy.ownership import NameOwnership, password_hold
 from mooring.pki.keys import generate_key, public_key_fingerprint

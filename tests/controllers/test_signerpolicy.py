@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from mooring.api.certificates.requeststate import parsed_request
 from mooring.api.view import AllReadable
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, RecordLineage, Requeue, Update
-from mooring.controllers.certificates.issuance import HELD_FOR, CheckResult, Hold, PendingIssue, parsed_request
+from mooring.controllers.certificates.issuance import HELD_FOR, CheckResult, Hold, PendingIssue
 from mooring.controllers.certificates.signing.signer import CsrSigner, SignerPolicy
 from mooring.controllers.certificates.signing.signingpolicy import (
     MAX_BYTES,

@@ -9,19 +9,13 @@ from typing import Any
 
 import pytest
 
+from mooring.api.certificates.requeststate import parsed_request
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Retry, Update
 from mooring.controllers.certificates.approval import SupervisorApprover, would_approve
-from mooring.controllers.certificates.issuance import (
-    HELD_FOR,
-    CheckResult,
-    Hold,
-    PendingIssue,
-    Reservation,
-    parsed_request,
-)
+from mooring.controllers.certificates.issuance import HELD_FOR, CheckResult, Hold, PendingIssue, Reservation
 from mooring.controllers.certificates.sanpolicy.rules import CertifiedNames
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mooring.api.certificates.requestrecords import REQUESTER_CERTIFICATE
+from mooring.api.certificates.requeststate import is_undecided, with_condition
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.api.mooring.membership import with_node_recorded
@@ -33,7 +34,7 @@ from mooring.authn.x509 import rejection
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Resolve, Retry, Update
 from mooring.controllers.certificates.approval import CsrApprover, ServingApprover
-from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, is_undecided, with_condition
+from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
 from mooring.controllers.certificates.sanpolicy.evidence import serving_names_config_map
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.controllers.table import ControllerSettings, issuance_checks

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mooring.agent import certificaterequest
+from mooring.api.certificates.requeststate import with_condition
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
-from mooring.controllers.certificates.issuance import with_condition
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret

@@ -43,7 +43,7 @@ def complete_request(ctx: click.Context, parameter: click.Parameter, incomplete:
 
 def complete_waiting_request(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a certificate signing request that is not decided."""
-    from mooring.controllers.certificates.issuance import is_undecided
+    from mooring.api.certificates.requeststate import is_undecided
 
     return _items(ctx, parameter, incomplete, _names(ctx, "certificatesigningrequests", wanted=is_undecided))
 

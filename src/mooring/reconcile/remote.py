@@ -24,6 +24,7 @@ from contextlib import aclosing
 from types import MappingProxyType
 from urllib.parse import urlencode
 
+from mooring.api.certificates.requeststate import REQUESTS
 from mooring.api.customresource import API_VERSION
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.paths import GROUP
@@ -34,7 +35,6 @@ from mooring.client.cluster import ClusterClient, ListResult, resource_of
 from mooring.client.listwatch import follow
 from mooring.client.serverversion import read_version
 from mooring.controllers.actions import EVERYTHING, CommitPrecondition, Delete, Scope
-from mooring.controllers.certificates.issuance import REQUESTS
 from mooring.errors import (
     ApiError,
     ConflictError,

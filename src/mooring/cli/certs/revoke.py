@@ -28,6 +28,7 @@ from pathlib import Path
 
 import click
 
+from mooring.api.certificates.requeststate import REQUESTS, requested_node
 from mooring.api.mooring import lineagerecord, nodeidentity
 from mooring.api.mooring.certificaterevocation import KIND, REASONS, UNSPECIFIED, entry_name, known_serial_numbers
 from mooring.api.mooring.membership import NODES
@@ -48,7 +49,6 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.http.credentials import ClientCredentials
 from mooring.clock import Clock, rfc3339
-from mooring.controllers.certificates.issuance import REQUESTS, requested_node
 from mooring.errors import AlreadyExistsError, ApiError, ConfigError, ConflictError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError

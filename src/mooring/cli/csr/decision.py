@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED
+from mooring.api.certificates.requeststate import is_approved_and_unsigned, is_undecided, with_condition
 from mooring.apimachinery.codec.json import base64_field, deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli import printing
@@ -23,13 +24,7 @@ from mooring.cli.printing import ask, echo, table
 from mooring.cli.valuecompletion import complete_waiting_request
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, rfc3339
-from mooring.controllers.certificates.issuance import (
-    AUTOMATIC,
-    WOULD_FAIL,
-    is_approved_and_unsigned,
-    is_undecided,
-    with_condition,
-)
+from mooring.controllers.certificates.issuance import AUTOMATIC, WOULD_FAIL
 from mooring.errors import ConfigError, ConflictError, InvalidError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.requests import parse_request

@@ -12,6 +12,7 @@ import click
 
 from mooring.api.certificates.certificatesigningrequest import KIND
 from mooring.api.certificates.requestrecords import source_address_of
+from mooring.api.certificates.requeststate import is_undecided
 from mooring.api.mooring import nodeidentity
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.codec.json import base64_field
@@ -24,7 +25,6 @@ from mooring.cli.printing import echo, highlight
 from mooring.cli.valuecompletion import complete_request
 from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration, rfc3339
-from mooring.controllers.certificates.issuance import is_undecided
 from mooring.errors import ForbiddenError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
 from mooring.pki.errors import PkiError

@@ -19,6 +19,7 @@ from functools import partial
 
 import click
 
+from mooring.api.certificates.requeststate import REQUESTS, parsed_request, requested_node
 from mooring.api.mooring import authorizedmachine, nodeidentity
 from mooring.api.mooring.membership import NODES
 from mooring.api.objectmeta import spec_of
@@ -35,7 +36,6 @@ from mooring.cli.options.flags import NODE, SHOWN, output_option
 from mooring.cli.printing import echo
 from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
-from mooring.controllers.certificates.issuance import REQUESTS, parsed_request, requested_node
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
 from mooring.pki.errors import PkiError

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mooring.api.certificates.requestrecords import APPROVED, conditions_of, source_address_of
+from mooring.api.certificates.requeststate import is_approved_and_unsigned, is_undecided
 from mooring.api.mooring.certificateauthorityrollover import ENDED as ENDED_PHASES
 from mooring.api.mooring.certificateauthorityrollover import status_of
 from mooring.api.objectmeta import spec_of
@@ -27,7 +28,6 @@ from mooring.cli.status.gathering import Gathering, Section
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import read_version
 from mooring.clock import parse_rfc3339
-from mooring.controllers.certificates.issuance import is_approved_and_unsigned, is_undecided
 from mooring.errors import ApiError, ForbiddenError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.trust.answertext import is_mooring

@@ -7,6 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mooring.api.certificates.requestrecords import APPROVED, conditions_of
+from mooring.api.certificates.requeststate import (
+    REQUESTS,
+    is_undecided,
+    parsed_request,
+    with_condition,
+    without_condition,
+)
 from mooring.api.mooring.authorizedmachine import PLURAL, used_by
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
@@ -26,20 +33,15 @@ from mooring.controllers.certificates.inventory import MachineInventory, concern
 from mooring.controllers.certificates.issuance import (
     AUTOMATIC,
     NEEDS_APPROVAL,
-    REQUESTS,
     Hold,
     IssuanceCheck,
     PendingIssue,
     find,
     held_or_denied,
-    is_undecided,
     marked_as_held,
     no_hold,
-    parsed_request,
     reserved,
     watched,
-    with_condition,
-    without_condition,
 )
 from mooring.controllers.certificates.noderecovery import NodeRecovery, is_recovery
 from mooring.identity import NODE_PREFIX, NODES, UserInfo

@@ -10,6 +10,7 @@ from itertools import islice
 
 from mooring.api.certificates.podcertificaterequest import PLURAL as POD_REQUESTS
 from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, conditions_of, precedes
+from mooring.api.certificates.requeststate import REQUESTS, is_issued
 from mooring.api.mooring.certificaterevocation import KEPT_AFTER_EXPIRY, key_entry, node_entry
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.objectmeta import spec_of
@@ -17,14 +18,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Overdue, Requeue
-from mooring.controllers.certificates.issuance import (
-    NEEDS_APPROVAL,
-    REQUESTS,
-    WOULD_FAIL,
-    Hold,
-    PendingIssue,
-    is_issued,
-)
+from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL, Hold, PendingIssue
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import first_certificate
 

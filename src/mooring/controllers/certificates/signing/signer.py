@@ -17,6 +17,16 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from mooring.api.certificates.requestrecords import FAILED, conditions_of, source_address_of
+from mooring.api.certificates.requeststate import (
+    REQUESTS,
+    is_approved_and_unsigned,
+    is_issued,
+    is_undecided,
+    parsed_request,
+    with_condition,
+    with_status,
+    without_condition,
+)
 from mooring.api.mooring import tombstones
 from mooring.api.mooring.lineagerecord import EVENT_ISSUED, MAX_TEXT, entries_of
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE
@@ -38,7 +48,6 @@ from mooring.controllers.actions import (
 )
 from mooring.controllers.certificates.issuance import (
     NEEDS_APPROVAL,
-    REQUESTS,
     WOULD_FAIL,
     CheckResult,
     Hold,
@@ -47,17 +56,10 @@ from mooring.controllers.certificates.issuance import (
     Reservation,
     find,
     held_until,
-    is_approved_and_unsigned,
     is_automatic,
-    is_issued,
-    is_undecided,
     no_hold,
-    parsed_request,
     reserved,
     watched,
-    with_condition,
-    with_status,
-    without_condition,
 )
 from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.identity import CREDENTIAL_ID, NODE_PREFIX, bootstrap_token_id

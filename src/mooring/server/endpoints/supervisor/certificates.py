@@ -32,6 +32,7 @@ from types import MappingProxyType
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, conditions_of
+from mooring.api.certificates.requeststate import is_undecided
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.membership import has_ended, is_terminating
@@ -45,7 +46,7 @@ from mooring.apimachinery.selectors import parse_field_selector
 from mooring.authn.revocations import revoked
 from mooring.authn.serviceaccount import ISSUED_CREDENTIAL_ID
 from mooring.clock import Clock, parse_rfc3339, rfc3339
-from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, is_undecided
+from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
 from mooring.controllers.certificates.sanpolicy.ownership import MEMBERSHIP_ENDED, NAME_TAKEN
 from mooring.errors import (
     AlreadyExistsError,
