@@ -10,7 +10,7 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.lineagerecord import MAX_ENTRIES, MAX_TEXT
 from mooring.apimachinery.schema import Obj
 from mooring.pki.keys import generate_key
-from mooring.trust.lineage import START, LineageKey, new_record
+from mooring.trust.issuancelog import START, IssuanceLogKey, new_record
 from tests.support.changes import NOW, created
 
 RECORDS = BY_PLURAL["lineagerecords"]
@@ -18,7 +18,7 @@ ENTRY: Obj = {"time": "2026-01-01T00:00:00Z", "event": "Issued", "subject": "sys
 
 
 def record(*entries: Obj) -> Obj:
-    return new_record(START, entries or (ENTRY,), LineageKey(generate_key()))[0]
+    return new_record(START, entries or (ENTRY,), IssuanceLogKey(generate_key()))[0]
 
 
 def errors(obj: Obj) -> list[str]:

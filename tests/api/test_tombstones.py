@@ -13,7 +13,7 @@ from mooring.api.mooring import tombstones
 from mooring.api.mooring.tombstones import Tombstone
 from mooring.api.view import FixedView, Views
 from mooring.errors import ServiceUnavailableError
-from mooring.trust.lineage import Checkpoint, record_name
+from mooring.trust.issuancelog import Checkpoint, record_name
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HEAD = Checkpoint(2, "sha256:" + "2" * 64)
@@ -294,7 +294,7 @@ def test_an_entry_is_withdrawn(
         pytest.param(LOST_RECORD, False, id="it cannot be read"),
     ],
 )
-def test_the_end_of_the_lineage(store: dict[str, FixedView], returns: bool) -> None:
+def test_the_end_of_the_issuance_log(store: dict[str, FixedView], returns: bool) -> None:
     found = [kind for kind, _, _ in tombstones.returning({}, HEAD, {**EMPTY, **store}, 0, NOW)]
     assert found == ([Tombstone.LINEAGE] if returns else [])
 

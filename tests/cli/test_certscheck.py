@@ -218,7 +218,7 @@ JANE, SERVES = ("jane", KUBE_APISERVER_CLIENT), ("system:node:n1", KUBELET_SERVI
         pytest.param(inventory(of_pod("1", -0.01)), [], id="a certificate of a Pod that has ended"),
     ],
 )
-def test_certificates_that_only_the_lineage_has(known: Inventory, states: list[str]) -> None:
+def test_certificates_that_only_the_issuance_log_has(known: Inventory, states: list[str]) -> None:
     found = list(known.recorded(NOW))
     assert [f"{one.kind} {one.state}{' renewed' if one.is_renewed else ''}" for one in found] == states
     assert {(one.token, one.source) for one in found} <= {("abcdef", "192.0.2.7")}

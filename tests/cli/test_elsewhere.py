@@ -10,8 +10,8 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.clock import SystemClock, parse_rfc3339, rfc3339
+from mooring.trust.issuancelog import START, new_record
 from mooring.trust.kubeconfig import KubeconfigUser
-from mooring.trust.lineage import START, new_record
 from tests.support.commandline import CommandLine, mooring
 from tests.support.kubernetespeer import VERSION, KubernetesPeer, Place, kubernetes_peer
 from tests.support.standalonecontrollers import write_kubeconfig

@@ -27,7 +27,7 @@ DIRECTORIES: dict[str, tuple[str, ...]] = {
     "server": ("server", "--data-dir", "{}"),
     "init": ("init", "--data-dir", "{}"),
     "agent the k3s way": (*K3S, "--root", "{}"),
-    "audit verify": ("audit", "verify", "--data-dir", "{}"),
+    "issuance verify": ("issuance", "verify", "--data-dir", "{}"),
     "ca show": ("ca", "show", "--data-dir", "{}"),
     "snapshot save": ("snapshot", "save", "--data-dir", "{}"),
     "snapshot list": ("snapshot", "list", "--data-dir", "{}"),

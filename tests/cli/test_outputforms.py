@@ -11,7 +11,7 @@ import click
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli import audit as auditlist
+from mooring.cli import issuance as issuancelist
 from mooring.cli import machine
 from mooring.cli.certs import ending as certscheck
 from mooring.cli.certs import show as certslist
@@ -116,7 +116,7 @@ def printed(capsys: pytest.CaptureFixture[str], call: Any, *arguments: Any, **mo
 TABLES: Mapping[str, Sequence[Any]] = {
     "csr list": (show.print_list, [REQUEST], "table", NOW),
     "machine list": (machine.print_list, [AUTHORIZED], "table", NOW),
-    "audit list": (auditlist.print_list, [ENTRY], "table"),
+    "issuance list": (issuancelist.print_list, [ENTRY], "table"),
     "token impact": (impact.print_impact, [ENTRY], "abcdef", "table", NOW),
     "certs list": (certslist.print_list, [CERTIFICATE], "table", NOW),
     "certs check": (lambda: print_table(certscheck.HEADERS, [certscheck.cells(CERTIFICATE, NOW)]),),
@@ -170,7 +170,7 @@ def named_parameters() -> list[tuple[str, str]]:
             is_argument = isinstance(param, click.Argument) and f"{noun} list" in COMMANDS and noun in SPELLINGS
             if is_argument and path not in WITHOUT_TYPE:
                 found.append((path, noun))
-            elif path.split()[0] in ("certs", "audit") and param.opts[0] in NOUN_OF_FLAG and not is_argument:
+            elif path.split()[0] in ("certs", "issuance") and param.opts[0] in NOUN_OF_FLAG and not is_argument:
                 found.append((path, NOUN_OF_FLAG[param.opts[0]]))
     return found
 

@@ -347,7 +347,7 @@ READING = [
         "node list",
         "certs list",
         "restore-check list",
-        "audit list",
+        "issuance list",
         "machine list",
         "status",
     )

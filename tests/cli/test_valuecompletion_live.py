@@ -85,7 +85,7 @@ def test_bash_completes_an_id_with_the_script_that_is_printed(cluster: LiveServe
     [
         ("mooring token impact", "comple"),
         ("mooring machine remove", "completed-machine"),
-        ("mooring audit list --token", "comple"),
+        ("mooring issuance list --token", "comple"),
     ],
 )
 def test_names_of_the_cluster_of_the_flags_are_completed(words: str, name: str, cluster: LiveServer) -> None:

@@ -19,7 +19,7 @@ from mooring.controllers.actions import (
     Controller,
     Delete,
     InThread,
-    RecordLineage,
+    RecordIssuance,
     Requeue,
     Retry,
     Update,
@@ -229,7 +229,7 @@ def test_a_request_for_another_certificate_is_left_to_administrators(obj: Obj) -
 def written(actions: Sequence[Action]) -> Obj:
     """Return the status of the one planned update."""
     *recorded, update = actions
-    assert all(isinstance(action, RecordLineage) for action in recorded)
+    assert all(isinstance(action, RecordIssuance) for action in recorded)
     assert isinstance(update, Update)
     assert (update.plural, update.subresource) == ("certificatesigningrequests", "status")
     assert update.obj["metadata"]["resourceVersion"] == "7"
@@ -259,7 +259,7 @@ def test_an_approved_request_gets_its_leaf_alone() -> None:
 def test_a_certificate_is_recorded_before_it_is_published(signer_name: str, usages: Sequence[str], pem: bytes) -> None:
     signer = CsrSigner({signer_name: CA.authority}.get, signing_duration=SIGNING_DURATION)
     record, update = planned(signer, csr(APPROVED, pem=pem, signer=signer_name, usages=usages))
-    assert isinstance(record, RecordLineage)
+    assert isinstance(record, RecordIssuance)
     assert isinstance(update, Update)
     (leaf,) = certificates(base64.b64decode(update.obj["status"]["certificate"]))
     assert record.entry["serialNumber"] == f"{leaf.serial_number:x}"

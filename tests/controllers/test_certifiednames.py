@@ -15,7 +15,7 @@ from mooring.api.certificates.requeststate import parsed_request
 from mooring.api.mooring.nodeidentity import MAX_CERTIFIED
 from mooring.api.view import FixedView, Views, guarded
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Create, InThread, RecordLineage, Requeue, Update
+from mooring.controllers.actions import Create, InThread, RecordIssuance, Requeue, Update
 from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
 from mooring.controllers.certificates.sanpolicy.evidence import (
     MAX_FORMER,
@@ -627,7 +627,7 @@ def test_what_became_reserved_after_the_approval_is_not_signed(approval: str) ->
     assert isinstance(record, Create)
     assert again == Requeue(NOW)
     done = [identity("n1", "n1", "192.0.2.1")]
-    assert any(isinstance(one, RecordLineage | InThread) for one in signs(nodeidentities=done))
+    assert any(isinstance(one, RecordIssuance | InThread) for one in signs(nodeidentities=done))
     moved = [*CLUSTER["configmaps"], serving_names_config_map("server-3:/", ["192.0.2.1"], NOW + HOUR)]
     (failed,) = signs(nodeidentities=done, configmaps=moved)
     assert isinstance(failed, Update)

@@ -19,14 +19,14 @@ from mooring.api.certificates.podcertificaterequest import PLURAL
 from mooring.api.certificates.podrequestvalidation import status_errors
 from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import key_entry, node_entry
-from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE
+from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.api.view import FixedView, Views, guarded
 from mooring.apimachinery.schema import Obj
 from mooring.authn.credentials import Credentials
 from mooring.authn.revocations import NO_COMMON_NAME
 from mooring.authn.verdict import NotMine
 from mooring.authn.x509 import ClientCertificateAuthenticator
-from mooring.controllers.actions import Action, InThread, RecordLineage, Requeue, Retry, Update
+from mooring.controllers.actions import Action, InThread, RecordIssuance, Requeue, Retry, Update
 from mooring.controllers.certificates.signing.podsigner import SETTLED_AFTER, PodSigner
 from mooring.controllers.certificates.signing.signingpolicy import SigningPolicy, parse_policy
 from mooring.controllers.table import CONTROLLERS, ControllerSettings
@@ -143,9 +143,9 @@ def planned(
 
 
 def issued(actions: Sequence[Action]) -> tuple[Certificate, Obj, Update]:
-    """Return the leaf, the entry of the lineage and the update, which the API server accepts."""
+    """Return the leaf, the entry of the issuance log and the update, which the API server accepts."""
     record, update = actions
-    assert isinstance(record, RecordLineage)
+    assert isinstance(record, RecordIssuance)
     assert isinstance(update, Update)
     assert (update.plural, update.subresource) == (PLURAL, "status")
     return certificates(update.obj["status"]["certificateChain"].encode())[0], record.entry, update
@@ -228,7 +228,7 @@ def test_a_ca_that_another_one_certified_stands_in_the_chain() -> None:
     assert chain[0].is_issued_by(middle.certificate)
 
 
-def test_the_lineage_has_an_entry_before() -> None:
+def test_the_issuance_log_has_an_entry_before() -> None:
     leaf, entry, _ = issued(planned())
     assert entry == {
         "time": moment(0 * HOUR),
@@ -296,7 +296,7 @@ def test_no_certificate_outlives_its_ca() -> None:
 @pytest.mark.parametrize("fresh", [True, False])
 def test_a_fresh_key_is_claimed_by_the_entry(fresh: bool) -> None:
     record, _ = planned(used=signer(rule("freshKey: true") if fresh else None))
-    assert isinstance(record, RecordLineage)
+    assert isinstance(record, RecordIssuance)
     assert record.fresh_key is fresh
 
 
@@ -334,7 +334,7 @@ OLD = request(age=SETTLED_AFTER)
 REVOKED_KEY = thing(key_entry(public_key_fingerprint(KEY)), spec={"publicKey": f"sha256:{public_key_fingerprint(KEY)}"})
 
 
-def lineage(uid: str) -> Obj:
+def issuance_log(uid: str) -> Obj:
     entry = {
         "event": "Issued",
         "publicKey": f"sha256:{public_key_fingerprint(KEY)}",
@@ -444,7 +444,7 @@ def lineage(uid: str) -> Obj:
         pytest.param(
             request(),
             signer(rule("freshKey: true")),
-            {LINEAGE: [lineage("uid-of-another")]},
+            {LINEAGE_RECORDS: [issuance_log("uid-of-another")]},
             ("Denied", "SigningPolicy", "the key has a certificate already"),
             id="a key that is not fresh",
         ),
@@ -642,7 +642,7 @@ def test_a_node_that_cannot_be_judged_is_waited_for(plural: str, name: str) -> N
     ("changed", "holds"),
     [
         pytest.param({}, True, id="nothing has changed"),
-        pytest.param({LINEAGE: [lineage("uid-of-r")]}, True, id="the entry of the certificate itself"),
+        pytest.param({LINEAGE_RECORDS: [issuance_log("uid-of-r")]}, True, id="the entry of the certificate itself"),
         pytest.param({"pods": []}, False, id="the Pod was deleted"),
         pytest.param({"pods": [pod(uid="other")]}, False, id="the Pod was made again"),
         pytest.param({"pods": [pod("Failed")]}, False, id="the Pod has ended"),
@@ -650,7 +650,11 @@ def test_a_node_that_cannot_be_judged_is_waited_for(plural: str, name: str) -> N
         pytest.param({"serviceaccounts": []}, False, id="the account was deleted"),
         pytest.param({"nodes": []}, False, id="the node was deleted"),
         pytest.param({"certificaterevocations": [REVOKED_KEY]}, False, id="the key was revoked"),
-        pytest.param({LINEAGE: [lineage("uid-of-another")]}, False, id="another request got a certificate of the key"),
+        pytest.param(
+            {LINEAGE_RECORDS: [issuance_log("uid-of-another")]},
+            False,
+            id="another request got a certificate of the key",
+        ),
         pytest.param(
             {"configmaps": [thing(tombstones.NAME, tombstones.NAMESPACE, data={"node.n7": "{}"})]},
             False,

@@ -14,7 +14,7 @@ import pytest
 from mooring.api.certificates.requeststate import parsed_request
 from mooring.api.view import AllReadable
 from mooring.apimachinery.schema import Obj
-from mooring.controllers.actions import Action, RecordLineage, Requeue, Update
+from mooring.controllers.actions import Action, RecordIssuance, Requeue, Update
 from mooring.controllers.certificates.issuance import HELD_FOR, CheckResult, Hold, PendingIssue
 from mooring.controllers.certificates.signing.signer import CsrSigner, SignerPolicy
 from mooring.controllers.certificates.signing.signingpolicy import (
@@ -306,7 +306,7 @@ def identity(serial: int, key: Any = KEY, name: str = "n1") -> Obj:
     return thing(name, spec={"keys": [entry]})
 
 
-def lineage(key: Any, ends: timedelta = HOUR, uid: str = "other", **more: str) -> Obj:
+def issuance_log(key: Any, ends: timedelta = HOUR, uid: str = "other", **more: str) -> Obj:
     entry = {
         "event": "Issued",
         "publicKey": f"sha256:{public_key_fingerprint(key)}",
@@ -336,13 +336,13 @@ def lineage(key: Any, ends: timedelta = HOUR, uid: str = "other", **more: str) -
         pytest.param({"nodeidentities": [identity(7)]}, False, id="the key of a node"),
         pytest.param({"nodeidentities": [identity(7, OTHER_KEY)]}, True, id="another key of a node"),
         pytest.param(
-            {"lineagerecords": [lineage(KEY)]}, False, id="the key of a certificate whose request was deleted"
+            {"lineagerecords": [issuance_log(KEY)]}, False, id="the key of a certificate whose request was deleted"
         ),
-        pytest.param({"lineagerecords": [lineage(OTHER_KEY)]}, True, id="another key in the lineage"),
-        pytest.param({"lineagerecords": [lineage(KEY, ends=-HOUR)]}, True, id="a certificate that has ended"),
-        pytest.param({"lineagerecords": [lineage(KEY, uid="uid-of-request")]}, True, id="its own entry in the lineage"),
-        pytest.param({"lineagerecords": [lineage(KEY, notAfter="soon")]}, True, id="an entry without an end"),
-        pytest.param({"lineagerecords": [lineage(KEY, event="Other")]}, True, id="an entry of another event"),
+        pytest.param({"lineagerecords": [issuance_log(OTHER_KEY)]}, True, id="another key in the issuance log"),
+        pytest.param({"lineagerecords": [issuance_log(KEY, ends=-HOUR)]}, True, id="a certificate that has ended"),
+        pytest.param({"lineagerecords": [issuance_log(KEY, uid="uid-of-request")]}, True, id="its own entry in the issuance log"),
+        pytest.param({"lineagerecords": [issuance_log(KEY, notAfter="soon")]}, True, id="an entry without an end"),
+        pytest.param({"lineagerecords": [issuance_log(KEY, event="Other")]}, True, id="an entry of another event"),
         pytest.param(
             {"nodeidentities": [identity(request_serial_number("uid-of-request"))]}, True, id="the claim of this request"
         ),
@@ -410,7 +410,7 @@ def test_the_index_of_keys_follows_each_change() -> None:
     assert is_fresh()
 
 
-def test_the_index_of_the_lineage_reads_each_record_once() -> None:
+def test_the_index_of_the_issuance_log_reads_each_record_once() -> None:
     seen = {**views(), "lineagerecords": ChangingView()}
     records = seen["lineagerecords"]
     assert isinstance(records, ChangingView)
@@ -418,7 +418,7 @@ def test_the_index_of_the_lineage_reads_each_record_once() -> None:
     obj = csr()
     pending = PendingIssue(csr=obj, request=parsed_request(obj), now=NOW, automatic=False)
     assert check.check(pending, seen) is None
-    records.put(lineage(KEY))
+    records.put(issuance_log(KEY))
     assert check.check(pending, seen) is not None
     records.remove("0001")
     assert check.check(pending, seen) is not None, "records are never deleted"
@@ -432,7 +432,7 @@ def test_the_signer_claims_a_fresh_key() -> None:
             lambda name: CA.authority, policy=partial(SigningPolicy, rules.signers), signing_duration=SIGNING_DURATION
         )
         record, _ = plan(signer, ("", "request"), views(certificatesigningrequests=[csr()]))
-        assert isinstance(record, RecordLineage)
+        assert isinstance(record, RecordIssuance)
         assert record.fresh_key is claims
 
 

@@ -2,8 +2,8 @@
 
 Rules kept here: the Lease is followed through the API, every version once. A holder may be succeeded after the duration of the
 Lease since its last renewal, after its release, or when its process was killed. All processes of a test read one clock. A request
-has one certificate for good: two controllers that both act would issue two. Every certificate is in the lineage, and the chain of
-the lineage is whole.
+has one certificate for good: two controllers that both act would issue two. Every certificate is in the issuance log, and the chain
+of the issuance log is whole.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from mooring.agent import certificaterequest
 from mooring.apimachinery.schema import Obj
-from mooring.cli.audit import certificates_in, fetch_records, fetch_requests
+from mooring.cli.issuance import certificates_in, fetch_records, fetch_requests
 from mooring.client.cluster import ClusterClient, ListResult, Target
 from mooring.client.listwatch import follow
 from mooring.clock import SystemClock, parse_rfc3339
 from mooring.plane.storewatermark.watermarkfile import read_watermark
 from mooring.reconcile.leaderelection import NAME, NAMESPACE
-from mooring.trust.lineage import unrecorded, verify
+from mooring.trust.issuancelog import unrecorded, verify
 
 LEASES = "leases"
 
@@ -41,7 +41,7 @@ class Leadership:
     versions: dict[int, Obj] = field(default_factory=dict)
     certificates: dict[str, set[bytes]] = field(default_factory=dict)
     recorded: int = 0
-    """Entries of the lineage when it was verified."""
+    """Entries of the issuance log when it was verified."""
 
     async def follow(self, open_client: Callable[[], ClusterClient]) -> None:
         """Record until cancelled."""
@@ -75,10 +75,10 @@ class Leadership:
                 found.append(holder)
         return found
 
-    async def lineage_findings(self, admin: ClusterClient, servers: Sequence[Path]) -> list[str]:
-        """Return what `mooring audit verify` would find, with the ends of the chain that the servers keep in their directories."""
+    async def issuance_log_findings(self, admin: ClusterClient, servers: Sequence[Path]) -> list[str]:
+        """Return what `mooring issuance verify` would find, with the ends of the chain in the directories of the servers."""
         clock, limit = SystemClock(), timedelta(seconds=60)
-        heads = [head for directory in servers for head in read_watermark(directory).lineage]
+        heads = [head for directory in servers for head in read_watermark(directory).issuance_log]
         requests = await fetch_requests(admin, clock, limit)
         verified = verify(await fetch_records(admin, clock, limit), heads)
         self.recorded = len(verified.entries)

@@ -140,7 +140,7 @@ class Scenario:
                 if time.monotonic() > deadline:
                     break
                 await asyncio.sleep(1)
-            found += await self.leadership.lineage_findings(admin, [one.data_dir for one in self.site.servers])
+            found += await self.leadership.issuance_log_findings(admin, [one.data_dir for one in self.site.servers])
         self.findings += [*found, *self.workload.findings(), *self.leadership.findings(self.site.killed)]
 
     async def _fleet_findings(self, admin: ClusterClient, since: datetime) -> list[str]:

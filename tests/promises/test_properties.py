@@ -249,7 +249,7 @@ class Cluster(RuleBasedStateMachine):
                         self._note(action.obj)
                 case Retry() | Requeue():
                     pass
-                case _:  # a record of the lineage
+                case _:  # a record of the issuance log
                     pass
 
     def _note_claim(self, plural: str, waiting: Waiting) -> None:

@@ -14,6 +14,7 @@ import pytest
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, CommitPrecondition, Create, Delete, Key, Update
+from mooring.reconcile.issuancelog import IssuanceLogWriter
 from mooring.reconcile.leaderelection import (
     LEASE_SECONDS,
     RENEW_SECONDS,
@@ -22,7 +23,6 @@ from mooring.reconcile.leaderelection import (
     FencedError,
     LeaderElector,
 )
-from mooring.reconcile.lineage import LineageWriter
 from mooring.reconcile.loop import Reconciler
 from tests.reconcile.test_loop import Scripted, config_map
 from tests.support.loops import api_of, exists, until
@@ -38,7 +38,9 @@ class Server:
     def __init__(self, room: Room, identity: str, script: Callable[[Key, Views, datetime], Sequence[Action]]) -> None:
         self.elector = LeaderElector(api_of(room), room.clock, identity)
         api = FencedApi(api_of(room), lambda: self.elector.may_write)
-        loop = Reconciler([Scripted(script)], api, room.clock, counting_entropy(), 1, record=LineageWriter(api).append)
+        loop = Reconciler(
+            [Scripted(script)], api, room.clock, counting_entropy(), 1, record=IssuanceLogWriter(api).append
+        )
         self._task = asyncio.ensure_future(self.elector.run(loop.run))
 
     async def stop(self) -> None:

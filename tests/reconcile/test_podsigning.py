@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from mooring.api.certificates.podcertificaterequest import PLURAL, state_of
-from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE
+from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.api.mooring.lineagerecord import entries_of
 from mooring.apimachinery.options import DeleteOptions
 from mooring.apimachinery.schema import Obj
@@ -75,7 +75,7 @@ async def test_a_request_is_signed_recorded_and_deleted_after_15_minutes(room: R
         await until(lambda: state_of(stored(room)) == "Issued")
         (leaf,) = certificates(stored(room)["status"]["certificateChain"].encode())
         assert leaf.is_issued_by(CA.certificate)
-        (record,) = room.registry.views[LINEAGE].list()
+        (record,) = room.registry.views[LINEAGE_RECORDS].list()
         (entry,) = entries_of(record)
         assert (entry["subject"], entry["serialNumber"]) == (
             "spiffe://cluster.example/ns/default/sa/web",

@@ -33,7 +33,7 @@ from mooring.registry.admission.noderestriction import forbidden_labels
 from mooring.registry.admission.nodes import NodeMembership
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.registry.admission.table import ADMISSION, ALWAYS_ENABLED, build
-from mooring.trust.lineage import START, Checkpoint, new_record
+from mooring.trust.issuancelog import START, Checkpoint, new_record
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import ADMIN, Room, in_room, kind, masters_only, open_room
 from tests.support.testca import ThrowawayCA
@@ -334,11 +334,11 @@ async def test_a_bootstrap_token_requests_only_names_that_it_allows(
             await room.create("certificatesigningrequests", csr("junk", KUBELET_CLIENT), user=user)
 
 
-# -- lineage -----------------------------------------------------------------------------------------------------------
+# -- issuance log -----------------------------------------------------------------------------------------------------------
 
 
 @in_room
-async def test_lineage_records_are_only_appended(room: Room) -> None:
+async def test_records_of_the_issuance_log_are_only_appended(room: Room) -> None:
     entry = {"time": "2026-01-01T00:00:00Z", "event": "Issued"}
     first, head = new_record(START, [entry], None)
     second, _ = new_record(head, [entry], None)

@@ -170,7 +170,7 @@ def test_what_was_left_half_done_stops_neither_the_start_nor_a_list_nor_a_machin
     server.restart()
     for name in ("machine-1", "machine-3"):
         assert status(server, machine(tmp_path, name), "GET", f"/api/v1/nodes/{name}") == 200
-    for command in ("node list", "token list", "csr list", "certs list", "machine list", "audit list", "status"):
+    for command in ("node list", "token list", "csr list", "certs list", "machine list", "issuance list", "status"):
         printed = mooring.done(*command.split(), "--kubeconfig", str(server.kubeconfig))
         assert "half" in printed or not command.startswith("node")
     assert "ERROR" not in server.log

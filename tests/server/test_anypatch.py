@@ -25,7 +25,7 @@ from mooring.api.kinds import KINDS
 from mooring.apimachinery.schema import MapOf, Message, Obj, Scalar, Type
 from mooring.errors import qualified
 from mooring.pki.keys import generate_key
-from mooring.trust.lineage import START, LineageKey, new_record
+from mooring.trust.issuancelog import START, IssuanceLogKey, new_record
 from tests.support.examples import one_in
 from tests.support.podrequests import spec_of_pod
 from tests.support.serverroom import Server, encoded, open_server
@@ -40,7 +40,7 @@ POD = {
     "containers": [{"name": "c", "image": "i", "env": [{"name": "E", "value": "1"}]}],
     "serviceAccountName": "default",
 }
-RECORD = new_record(START, ({"time": "2026-01-01T00:00:00Z", "event": "Issued"},), LineageKey(generate_key()))[0]
+RECORD = new_record(START, ({"time": "2026-01-01T00:00:00Z", "event": "Issued"},), IssuanceLogKey(generate_key()))[0]
 REGARDING = {"kind": "Pod", "name": "p", "namespace": "default"}
 EVENT = {"eventTime": "2026-01-01T00:00:00.000001Z", "reportingController": "a.b/c", "reportingInstance": "i"}
 BODIES: dict[str, Obj] = {

@@ -216,6 +216,6 @@ def test_of_requests_approved_at_one_moment_one_gets_a_certificate_for_a_fresh_k
                 assert (await server.call("DELETE", f"{CSRS}/{name}")).status == 200
             assert (await server.post(CSRS, {"metadata": {"name": "later"}, "spec": shared})).status == 201
             await approve(server, "later")
-            assert await outcome(server, "later") == "SigningPolicy", "the lineage knows the key"
+            assert await outcome(server, "later") == "SigningPolicy", "the issuance log knows the key"
 
     asyncio.run(run())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mooring.errors import ConfigError
-from mooring.trust.lineage import Checkpoint
+from mooring.trust.issuancelog import Checkpoint
 from mooring.trust.storewatermark import (
     MAX_CHECKPOINTS,
     MAX_REVISION,
@@ -29,7 +29,7 @@ def test_a_watermark_is_read_as_it_was_written() -> None:
 
 
 def test_the_head_of_a_watermark_is_the_newest_record() -> None:
-    assert (Watermark().head, Watermark(lineage=(Checkpoint(1, HEAD.hash), HEAD)).head) == (None, HEAD)
+    assert (Watermark().head, Watermark(issuance_log=(Checkpoint(1, HEAD.hash), HEAD)).head) == (None, HEAD)
 
 
 def test_a_watermark_of_an_earlier_version_has_no_count() -> None:
@@ -47,7 +47,7 @@ def test_the_newest_tombstones_and_checkpoints_are_kept() -> None:
         False,
         False,
     )
-    assert kept.lineage == heads[1:]
+    assert kept.issuance_log == heads[1:]
 
 
 @pytest.mark.parametrize(

@@ -178,10 +178,12 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "restore-check accept": CommandEntry(
             "mooring.cli.restorecheck:accept", "Let what a restored store brought back count again."
         ),
-        "audit verify": CommandEntry("mooring.cli.auditverify:verify", "Verify the records of issued certificates."),
-        "audit list": CommandEntry("mooring.cli.audit:list_entries", "List the certificates that were issued."),
-        "audit checkpoint": CommandEntry(
-            "mooring.cli.audit:checkpoint", "Print the end of the records, to be kept elsewhere."
+        "issuance verify": CommandEntry(
+            "mooring.cli.issuanceverify:verify", "Verify the records of issued certificates."
+        ),
+        "issuance list": CommandEntry("mooring.cli.issuance:list_entries", "List the certificates that were issued."),
+        "issuance checkpoint": CommandEntry(
+            "mooring.cli.issuance:checkpoint", "Print the end of the records, to be kept elsewhere."
         ),
         "help": CommandEntry("mooring.cli.help:show_help", "Print the help of a command."),
         "version": CommandEntry("mooring.cli.help:version", "Print the version of this program."),
@@ -210,7 +212,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "store": "The database of a server.",
         "datastore": "The store of a cluster.",
         "datastore k3s-bootstrap": "Keys of a cluster in the datastore of k3s: move from k3s, and back.",
-        "audit": "Records of issued certificates.",
+        "issuance": "Issuance log: the records of issued certificates.",
         "restore-check": "Tombstones: what had ended, and would come back with a store that was restored.",
         "auth": "Identity of callers, and refused requests.",
     }

@@ -140,8 +140,8 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordLineage:
-    """Append an entry to the lineage of certificates. The actions after it are applied only once the entry is stored."""
+class RecordIssuance:
+    """Append an entry to the issuance log of certificates. The actions after it are applied only once the entry is stored."""
 
     entry: Obj
     fresh_key: bool = False
@@ -149,7 +149,7 @@ class RecordLineage:
     signed at one moment, the chain takes one."""
 
 
-Action = Create | Update | Delete | RecordLineage | CheckAccess | Resolve | InThread | Requeue | Retry
+Action = Create | Update | Delete | RecordIssuance | CheckAccess | Resolve | InThread | Requeue | Retry
 
 Key = tuple[str, str]
 """(namespace, name) of the object to plan for; ("", "") in controllers that plan for all objects at once."""

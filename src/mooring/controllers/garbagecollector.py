@@ -5,8 +5,8 @@ Rules kept here (docs/protocol/objects.md#owner-references):
 * An owner exists when its kind has an object of that name and uid, in the dependent's own namespace or cluster-wide. An owner in
   another namespace is absent. An owner of a kind that is not collected here, and a namespaced owner of a cluster-scoped object,
   cannot be looked up: they count as existing.
-* What says which machines may come in is never collected: revocations, identities, authorized machines, rollovers, lineage. A right
-  to update one would be a right to delete it.
+* What says which machines may come in is never collected: revocations, identities, authorized machines, rollovers, the issuance
+  log. A right to update one would be a right to delete it.
 * An object is a dependent of the owner that it names in full: a uid alone, or an owner in another namespace, blocks no deletion.
 * Foreground: an object with the finalizer `foregroundDeletion` waits until no dependent blocks it. Its dependents are deleted,
   those with dependents of their own also in the foreground. Owners in a circle stop blocking each other.

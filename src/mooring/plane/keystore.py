@@ -90,8 +90,8 @@ class KeyStore:
 
     pki: Path | None = None
     """Directory whose CA is to be followed; None when the CA is in memory only."""
-    lineage_key: PrivateKey | None = None
-    """Signs lineage records; None leaves them unsigned."""
+    issuance_log_key: PrivateKey | None = None
+    """Signs records of the issuance log; None leaves them unsigned."""
 
     @property
     def client_ca_pem(self) -> bytes:
@@ -192,7 +192,7 @@ class _Preparation:
             str(signing_file),
             tuple(map(str, key_files)),
             self.pki,
-            self._lineage_key(),
+            self._issuance_log_key(),
         )
         return Prepared(key_store, tuple(self.created))
 
@@ -202,7 +202,7 @@ class _Preparation:
         self._load_or_create_ca()
         _, token_key = self._token_signing_key()
         self._token_key_files(token_key)
-        self._lineage_key()
+        self._issuance_log_key()
 
     def renew(self) -> Renewed:
         ca = read_ca(self.pki)
@@ -243,7 +243,7 @@ class _Preparation:
             self._write(default, public_key_pem(token_key.public_key()))
         return (default,)
 
-    def _lineage_key(self) -> PrivateKey:
+    def _issuance_log_key(self) -> PrivateKey:
         key, public = self._key("lineage.key"), self.pki / "lineage.pub"
         known = load(public, load_public_keys) if public.exists() else ()
         # A new key: records that the old one signed are still verified.

@@ -6,7 +6,7 @@ Rules kept here:
 * Actions are applied in the order of the plan. Only consecutive deletes run concurrently, for the same reason.
 * Plans share one thread with the server. After a long plan its key rests for twice the time that planning took, so that a stream
   of events about thousands of objects uses at most a third of the time, and many events are planned together.
-* A certificate is published only once the lineage has its entry (`mooring.reconcile.lineage`).
+* A certificate is published only once the issuance log has its entry (`mooring.reconcile.issuancelog`).
 * A failed precondition is not an error: the change that broke it plans the key again, and so does the loop.
 * A plan that needs an object which cannot be read fails, one log line says so once, and the other plans go on. The key is planned
   again with back-off, and when the object can be read.
@@ -35,7 +35,7 @@ from mooring.controllers.actions import (
     Delete,
     InThread,
     Key,
-    RecordLineage,
+    RecordIssuance,
     Requeue,
     Resolve,
     Retry,
@@ -51,7 +51,7 @@ from mooring.errors import (
     UnreadableObjectError,
 )
 from mooring.reconcile.clusterapi import ClusterApi
-from mooring.reconcile.lineage import KeyCertifiedError, LineageWriter
+from mooring.reconcile.issuancelog import IssuanceLogWriter, KeyCertifiedError
 from mooring.reconcile.resolver import ResolveNames, Resolver
 from mooring.reconcile.workqueue import DeviceThreads, WorkQueue
 
@@ -92,7 +92,7 @@ class Reconciler:
     ) -> None:
         """`api_of` returns what a controller of a name writes through; by default all write through `api`."""
         self._apis = {controller.name: api_of(controller.name) if api_of else api for controller in controllers}
-        self._record = record or LineageWriter(api).append
+        self._record = record or IssuanceLogWriter(api).append
         self._resolve = resolve or Resolver(clock).resolve
         self._controllers = controllers
         self._api = api
@@ -228,8 +228,8 @@ class Reconciler:
                     self._log_once(controller, key, action.reason, logging.INFO)
                 queue.retry(key)
                 return False
-            elif isinstance(action, RecordLineage):
-                # A certificate is published only once the lineage has its entry, so the actions after this one wait.
+            elif isinstance(action, RecordIssuance):
+                # A certificate is published only once the issuance log has its entry, so the actions after this one wait.
                 try:
                     await self._record(action.entry, action.fresh_key)
                 except KeyCertifiedError:

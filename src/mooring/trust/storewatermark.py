@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from mooring.errors import ConfigError
-from mooring.trust.lineage import Checkpoint, parse_checkpoint
+from mooring.trust.issuancelog import Checkpoint, parse_checkpoint
 
 VERSION = 1
 MAX_REVISION = 2**60
@@ -26,7 +26,7 @@ MAX_REVISION = 2**60
 MAX_TOMBSTONES = 10_000
 """Tombstones of each kind: a cluster of 5 000 nodes replaced twice. 10 000 take about 2 MB."""
 MAX_CHECKPOINTS = 1000
-"""Ends of the lineage: one for each time that records were found to be missing."""
+"""Ends of the issuance log: one for each time that records were found to be missing."""
 
 _SERVER = re.compile("[0-9a-f]{0,32}")
 
@@ -43,8 +43,8 @@ class Watermark:
     """Newest revision that was seen."""
     cluster: str = ""
     """uid of the Namespace kube-system, which identifies the cluster; "" before it was seen."""
-    lineage: tuple[Checkpoint, ...] = ()
-    """End of the lineage, the newest last; the others are evidence of records that went missing."""
+    issuance_log: tuple[Checkpoint, ...] = ()
+    """End of the issuance log, the newest last; the others are evidence of records that went missing."""
     tombstones: Tombstones = field(default_factory=dict)
     server: str = ""
     """Name of this server's count in the store; "" before the first one."""
@@ -53,8 +53,8 @@ class Watermark:
 
     @property
     def head(self) -> Checkpoint | None:
-        """The newest record of the lineage; None without any."""
-        return self.lineage[-1] if self.lineage else None
+        """The newest record of the issuance log; None without any."""
+        return self.issuance_log[-1] if self.issuance_log else None
 
     def encode(self) -> bytes:
         """Return the watermark as text."""
@@ -62,7 +62,7 @@ class Watermark:
             "version": VERSION,
             "revision": self.revision,
             "cluster": self.cluster,
-            "lineage": [str(one) for one in self.lineage[-MAX_CHECKPOINTS:]],
+            "lineage": [str(one) for one in self.issuance_log[-MAX_CHECKPOINTS:]],
             "ends": {
                 kind: dict(list(tombstones.items())[-MAX_TOMBSTONES:])
                 for kind, tombstones in self.tombstones.items()
@@ -90,15 +90,15 @@ def parse_watermark(text: bytes) -> Watermark:
     if not isinstance(document, dict) or document.get("version") != VERSION:
         raise ConfigError(f"it is not a watermark of version {VERSION}")
     revision, cluster = document.get("revision"), document.get("cluster")
-    lineage, tombstones = document.get("lineage"), document.get("ends")
+    issuance_log, tombstones = document.get("lineage"), document.get("ends")
     if type(revision) is not int or not 0 <= revision <= MAX_REVISION or not isinstance(cluster, str):
         raise ConfigError("its revision or its cluster is damaged")
     if (
-        not isinstance(lineage, list)
-        or not all(isinstance(one, str) for one in lineage)
+        not isinstance(issuance_log, list)
+        or not all(isinstance(one, str) for one in issuance_log)
         or not _are_tombstones(tombstones)
     ):
-        raise ConfigError("its lineage or its tombstones are damaged")
+        raise ConfigError("its issuance log or its tombstones are damaged")
     server, epoch = document.get("server", ""), document.get("witness", 0)  # a watermark of an earlier version has none
     if (
         not isinstance(server, str)
@@ -107,7 +107,7 @@ def parse_watermark(text: bytes) -> Watermark:
         or not 0 <= epoch <= MAX_REVISION
     ):
         raise ConfigError("its count of the store is damaged")
-    return Watermark(revision, cluster, tuple(map(parse_checkpoint, lineage)), tombstones, server, epoch)
+    return Watermark(revision, cluster, tuple(map(parse_checkpoint, issuance_log)), tombstones, server, epoch)
 
 
 def _are_tombstones(found: Any) -> TypeGuard[Tombstones]:

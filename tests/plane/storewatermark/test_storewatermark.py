@@ -38,7 +38,7 @@ from mooring.storage.memory import MemoryStorage
 from mooring.storage.restores import Restore, read_restores, record_restore
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
-from mooring.trust.lineage import Checkpoint
+from mooring.trust.issuancelog import Checkpoint
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.keyset import SharedKeySet
 from mooring.trust.storewatermark import Watermark, parse_watermark
@@ -70,7 +70,7 @@ def test_a_file_that_is_no_watermark_is_refused(
 def test_the_files_of_earlier_versions_are_taken_over(tmp_path: Path) -> None:
     (tmp_path / "store.head").write_text("7\n")
     (tmp_path / "lineage.head").write_text(f"{HEAD}\n")
-    assert read_watermark(tmp_path) == Watermark(7, lineage=(HEAD,))
+    assert read_watermark(tmp_path) == Watermark(7, issuance_log=(HEAD,))
     (tmp_path / "store.head").write_text("junk")
     (tmp_path / "lineage.head").unlink()
     with pytest.raises(ConfigError, match=r"store\.head"):
@@ -841,16 +841,18 @@ def test_the_watermark_has_known_serial_numbers_of_a_node_where_all_of_them_are_
     in_registry(tmp_path, revoke)
 
 
-def test_a_lineage_record_that_is_gone_stays_as_evidence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_of_the_issuance_log_that_is_gone_stays_as_evidence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def remember(parts: RegistryParts, watermark: StoreWatermark) -> None:
         return
 
     in_registry(tmp_path, remember)
     watermark = read_watermark(tmp_path)
-    (tmp_path / FILE_NAME).write_bytes(replace(watermark, lineage=(HEAD,)).encode())
+    (tmp_path / FILE_NAME).write_bytes(replace(watermark, issuance_log=(HEAD,)).encode())
     in_registry(tmp_path, remember)
     assert f"the store has no record {HEAD}" in caplog.text
-    assert read_watermark(tmp_path).lineage == (HEAD,)
+    assert read_watermark(tmp_path).issuance_log == (HEAD,)
 
 
 async def store_at(revision: int) -> MemoryStorage:

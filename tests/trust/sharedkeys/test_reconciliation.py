@@ -134,7 +134,7 @@ MISSING: dict[str, tuple[KeysOnDisk, SharedKeysRow | None, StoredCluster | None,
         ("sa.key",),
         (),
     ),
-    "the cluster of a kube-apiserver has no lineage": (ALL, None, KNOWN, (), ("ca.crt", "ca.key", "sa.key")),
+    "the cluster of a kube-apiserver has no issuance log": (ALL, None, KNOWN, (), ("ca.crt", "ca.key", "sa.key")),
 }
 
 

@@ -19,7 +19,7 @@ from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, required, too_long
-from mooring.trust.lineage import NAME_DIGITS, hash_of, is_hash, sequence_of
+from mooring.trust.issuancelog import NAME_DIGITS, hash_of, is_hash, sequence_of
 
 PLURAL = "lineagerecords"
 MAX_ENTRIES = 64

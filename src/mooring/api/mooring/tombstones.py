@@ -41,7 +41,7 @@ from mooring.errors import ServiceUnavailableError
 from mooring.trust.bootstraptoken import restrictions
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
 from mooring.trust.bootstraptoken.tokensecret import expired, secret_name
-from mooring.trust.lineage import Checkpoint, record_name
+from mooring.trust.issuancelog import Checkpoint, record_name
 
 NAMESPACE = "kube-system"
 NAME = "mooring-ends"
@@ -246,7 +246,7 @@ def entry(name: str, value: Mapping[str, Any]) -> str:
 
 def returning(
     tombstones: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    lineage: Checkpoint | None,
+    issuance_log: Checkpoint | None,
     views: Views,
     generation: int,
     now: datetime,
@@ -306,11 +306,14 @@ def returning(
     for name, value in tombstones.get(Tombstone.SERVER_TOKEN, {}).items():
         if generation < int(value["generation"]) or token_created < int(value.get("created", 0)):
             yield Tombstone.SERVER_TOKEN, name, value
-    if lineage is not None:
+    if issuance_log is not None:
         records = views[LINEAGE_RECORDS]
-        record, problem = records.get(record_name(lineage.sequence)), records.problem(record_name(lineage.sequence))
-        if not problem and (record is None or record["spec"]["hash"] != lineage.hash):
-            yield Tombstone.LINEAGE, "records", {"checkpoint": str(lineage)}
+        record, problem = (
+            records.get(record_name(issuance_log.sequence)),
+            records.problem(record_name(issuance_log.sequence)),
+        )
+        if not problem and (record is None or record["spec"]["hash"] != issuance_log.hash):
+            yield Tombstone.LINEAGE, "records", {"checkpoint": str(issuance_log)}
 
 
 def _is_deleted(obj: Obj) -> bool:
@@ -324,12 +327,12 @@ def _is_unread(views: Views, name: str, value: Mapping[str, Any]) -> bool:
 
 
 def undecided(
-    tombstones: Mapping[str, Mapping[str, Mapping[str, Any]]], lineage: Checkpoint | None, views: Views
+    tombstones: Mapping[str, Mapping[str, Mapping[str, Any]]], issuance_log: Checkpoint | None, views: Views
 ) -> Iterator[Tombstone]:
     """Yield the kinds of remembered tombstones that no command applies, and whose object cannot be read."""
     if any(views[ROLLOVERS].problem(name) for name in tombstones.get(Tombstone.ROLLOVER, {})):
         yield Tombstone.ROLLOVER
-    if lineage is not None and views[LINEAGE_RECORDS].problem(record_name(lineage.sequence)):
+    if issuance_log is not None and views[LINEAGE_RECORDS].problem(record_name(issuance_log.sequence)):
         yield Tombstone.LINEAGE
 
 

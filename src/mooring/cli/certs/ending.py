@@ -123,7 +123,7 @@ async def fetch(client: ClusterClient, selected: Selected, now: datetime) -> tup
         if all(one.report is None for one in reports):
             raise fetched
         unreadable.append(f"certificates of machines: {fetched}")
-        fetched = Inventory(identities=(), entries=(), is_lineage_read=False)
+        fetched = Inventory(identities=(), entries=(), is_issuance_log_read=False)
     known = fetched
     found = known_certificates(known, reports, now)
     for one in reports:
@@ -134,7 +134,7 @@ async def fetch(client: ClusterClient, selected: Selected, now: datetime) -> tup
             ]
         else:
             unreadable.append(f"the certificates of {one.address}: {one.problem}")
-    if not known.is_lineage_read:
+    if not known.is_issuance_log_read:
         unreadable.append(
             "certificates of users, and serving certificates of machines: LineageRecords are not readable"
         )

@@ -1,13 +1,13 @@
-"""Inventory of certificates: those that NodeIdentities and the lineage record, their state, and the entries of the denylist.
+"""Inventory of certificates: those that NodeIdentities and the issuance log record, their state, and the entries of the denylist.
 
 Rules kept here:
 * The state is the verdict of the checks with which the server judges a certificate, on the objects that it judges by: the denylist
   (`mooring.authn.revocations`), the membership of the node (`mooring.authn.revocations`), and the CAs that verify clients.
 * A NodeIdentity is written before the certificate is signed, and holds an upper bound of its end. The end, and the moment of issue,
-  are those in the lineage. Without it, for a user who may not read it, the upper bound is shown, and a node entry revokes what it
-  recorded.
-* Serving certificates of machines, and certificates of users, are in the lineage only. They are listed until FORGOTTEN after their
-  end.
+  are those in the issuance log. Without it, for a user who may not read it, the upper bound is shown, and a node entry revokes what
+  it recorded.
+* Serving certificates of machines, and certificates of users, are in the issuance log only. They are listed until FORGOTTEN after
+  their end.
 * Of several certificates of one user of the same machine, or of one subject and signer, the one that ends last counts; the others
   were renewed. One that the server rejects renews none.
 * Pods of one account have certificates of one name, and none renews another. They are listed until their end: a kubelet asks for
@@ -66,7 +66,7 @@ KINDS = (CLIENT, SERVING, USER, POD, SERVER, CA)
 """Kinds of certificates: of a machine as a client, of its HTTPS port, of a user or for another purpose, of a Pod, of a server, of a
 CA."""
 FORGOTTEN = timedelta(days=30)
-"""Time after its end until which a certificate is listed that only the lineage has; `mooring audit list` has them all."""
+"""Time after its end until which a certificate is listed that only the issuance log has; `mooring issuance list` has them all."""
 PUBLISHED_CLIENT_CAS = CLIENT_CAS, CLIENT_CAS_NAMESPACE, "client-ca-file"
 """Name, namespace and key of the ConfigMap with the CAs that verify clients."""
 _RETIRES = {carollover.RETIRED: "oldCA", carollover.DONE: "oldCA", carollover.ABORTED: "newCA"}
@@ -166,9 +166,9 @@ class Inventory:
     warning: str = ""
     """Promise that the server does not enforce; "" for a Mooring server."""
     issued: Mapping[str, Obj] = field(default_factory=dict)
-    """Entries of the lineage by serial number, in the order of their issue."""
-    is_lineage_read: bool = True
-    """False for a user who may not read the lineage, and for a server without one."""
+    """Entries of the issuance log by serial number, in the order of their issue."""
+    is_issuance_log_read: bool = True
+    """False for a user who may not read the issuance log, and for a server without one."""
     client_ca_keys: frozenset[str] = frozenset()
     """Public keys of the CAs that verify clients, as sha256:<hex>. Empty for a user who may not read them."""
     retired_ca_keys: frozenset[str] = frozenset()
@@ -210,7 +210,7 @@ class Inventory:
                     )
 
     def recorded(self, now: datetime) -> Iterator[KnownCertificate]:
-        """Yield the certificates that only the lineage has: serving certificates of machines, and those of users.
+        """Yield the certificates that only the issuance log has: serving certificates of machines, and those of users.
 
         A serving certificate whose machine is not a member any more has the state `ended`: no client of this cluster uses it.
         """
@@ -261,7 +261,7 @@ class Inventory:
         return self.nodes is not None and node in self._gone
 
     def _judged_entry(self, entry: Obj, node: str, views: Views, now: datetime) -> Judged:
-        """Return the verdict of the denylist on a certificate of the lineage. `node` has it as its serving certificate."""
+        """Return the verdict of the denylist on a certificate of the issuance log. `node` has it as its serving certificate."""
         number, issuer, key = entry["serialNumber"], entry.get("issuer", ""), entry.get("publicKey", "")
         peer = RecordedCertificate(
             # k3s's subject lacks the prefix, by which the membership would take it for a user that machines share
@@ -286,7 +286,7 @@ class Inventory:
         }
 
     def _of_node(self, identity: Obj, key: Obj, user: str, views: Views, now: datetime) -> KnownCertificate:
-        """Return a certificate of a node. `user` is "" for one of a user that machines share, whom the lineage names.
+        """Return a certificate of a node. `user` is "" for one of a user that machines share, whom the issuance log names.
 
         Without the memberships such a certificate is judged as one of the node, which needs no record.
         """
@@ -341,7 +341,7 @@ class Inventory:
 
 
 def kind_of(entry: Obj) -> str:
-    """Return the kind of the certificate in an entry of the lineage; CLIENT where there is none."""
+    """Return the kind of the certificate in an entry of the issuance log; CLIENT where there is none."""
     signer = entry.get("signer", "")
     if signer in (KUBELET_SERVING, K3S_KUBELET_SERVING):
         return SERVING
@@ -352,7 +352,7 @@ def kind_of(entry: Obj) -> str:
 
 
 def _with_renewals(found: Sequence[KnownCertificate], issued: Mapping[str, Obj]) -> Iterator[KnownCertificate]:
-    """Yield the certificates of one machine or of the lineage, each with its renewal."""
+    """Yield the certificates of one machine or of the issuance log, each with its renewal."""
 
     def purpose(one: KnownCertificate) -> tuple[str, str]:
         if one.kind == POD:
@@ -390,10 +390,10 @@ def judge(peer: ClientCertificate, views: Views, now: datetime) -> Judged:
     return Judged(VALID)
 
 
-async def fetch(client: ClusterClient, *, with_lineage: bool = True) -> Inventory:
+async def fetch(client: ClusterClient, *, with_issuance_log: bool = True) -> Inventory:
     """Read the objects. Raises PeerError for a server that does not have these kinds.
 
-    The lineage is the longest list of a cluster: without it, ends are upper bounds.
+    The issuance log is the longest list of a cluster: without it, ends are upper bounds.
     """
     try:
         entries = (await client.list(PLURAL)).items
@@ -401,7 +401,7 @@ async def fetch(client: ClusterClient, *, with_lineage: bool = True) -> Inventor
     except NotFoundError:
         raise await cluster.not_served(client, PLURAL) from None
     records, client_cas, nodes, ended, warning, rollovers = await asyncio.gather(
-        readable_objects(client, lineagerecord.PLURAL) if with_lineage else _nothing(),
+        readable_objects(client, lineagerecord.PLURAL) if with_issuance_log else _nothing(),
         published_cas(client, *PUBLISHED_CLIENT_CAS),
         readable_objects(client, NODES),
         _tombstones(client),
@@ -420,7 +420,7 @@ async def fetch(client: ClusterClient, *, with_lineage: bool = True) -> Inventor
             for entry in lineagerecord.entries_of(record)
             if entry.get("serialNumber")
         },
-        is_lineage_read=records is not None,
+        is_issuance_log_read=records is not None,
         client_ca_keys=frozenset(key for ca in client_cas for key in key_identities(ca)),
         retired_ca_keys=retired_keys(rollovers or ()),
     )

@@ -70,8 +70,8 @@ from mooring.trust.discovery import clusterinfo
 # Rules kept here:
 # * The names of API servers, and the machines that have certificates for them, follow from the same objects as in the server
 #   (`mooring.controllers.certificates.sanpolicy.evidence`).
-# * The serial numbers are those of the serving certificates in the lineage that have not ended. It does not say which names each
-#   has.
+# * The serial numbers are those of the serving certificates in the issuance log that have not ended. It does not say which names
+#   each has.
 # * A user who may not read the names of the servers gets no warning.
 
 
@@ -111,8 +111,8 @@ def _serials(node: str, known: Inventory, now: datetime) -> Iterator[str]:
 # `mooring certs list`: list the certificates that a cluster knows, with their state.
 #
 # Rules kept here:
-# * Known are the client certificates of machines (NodeIdentity), their serving certificates and those of users (lineage), those
-#   of the servers in the kubeconfig, and those on the denylist. What the user may not read is a warning.
+# * Known are the client certificates of machines (NodeIdentity), their serving certificates and those of users (issuance log),
+#   those of the servers in the kubeconfig, and those on the denylist. What the user may not read is a warning.
 # * A machine that has a serving certificate for a name of an API server is a warning, for a user who may read what tells it.
 # * The table fits 80 columns; `-o wide` has the others.
 
@@ -138,7 +138,7 @@ def list_certificates(node: str, kind: str | None, state: str | None, output: st
     """List the certificates of machines, users and the server, with their state.
 
     A certificate of a user, or for the HTTPS port of a machine, is listed until 30 days after its end, and that of a Pod until
-    its end; mooring audit list has all.
+    its end; mooring issuance list has all.
     """
     now = chosen.clock.now()
 
@@ -357,7 +357,7 @@ def of_name(name: str, known: Inventory, reports: Iterable[ServerReport], now: d
     if not found and not entries:
         raise ConfigError(
             f'no file, certificate, node or revocation "{name}" is known; see mooring certs list. One that ended more than 30 days '
-            "ago may be in mooring audit list"
+            "ago may be in mooring issuance list"
         )
     return _document([one.document() for one in found], entries)
 

@@ -105,12 +105,12 @@ class KnownMachine:
 
 
 async def fetch(
-    client: ClusterClient, now: datetime, *, with_lineage: bool = True
+    client: ClusterClient, now: datetime, *, with_issuance_log: bool = True
 ) -> tuple[tuple[KnownMachine, ...], Inventory]:
     """Return the machines by name, and the inventory that was read. Raises ApiError, PeerError."""
     nodes = {one["metadata"]["name"]: one for one in (await client.list(NODES)).items}
     try:
-        known = await inventory.fetch(client, with_lineage=with_lineage)
+        known = await inventory.fetch(client, with_issuance_log=with_issuance_log)
     except (NotMooringError, ForbiddenError):
         known = Inventory(identities=(), entries=(), nodes=tuple(nodes.values()))
     identities = {one["metadata"]["name"]: one for one in known.identities}

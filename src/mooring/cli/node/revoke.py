@@ -128,7 +128,7 @@ class _Revoking:
             revoked |= new
         else:
             raise ConfigError("new certificates appear as fast as they are revoked; run this again")
-        if not known.is_lineage_read:
+        if not known.is_issuance_log_read:
             self.revoked_machine.left.append(
                 "You may not read LineageRecords: keys of serving certificates, and keys that were replaced, are not revoked."
             )

@@ -234,7 +234,7 @@ def _locked_out(made: set[str]) -> list[str]:
     if "sa.pub" in made:
         lines += ["Tokens of service accounts that the old key signed are refused: restart what uses them."]
     if "lineage.pub" in made:
-        lines += ["`mooring audit verify` needs --key with a copy of the old lineage.pub for records from before."]
+        lines += ["`mooring issuance verify` needs --key with a copy of the old lineage.pub for records from before."]
     return lines or ["No key was missing, and none was made."]
 
 

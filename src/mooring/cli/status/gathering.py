@@ -61,7 +61,7 @@ class Gathering:
 
     async def machines(self) -> tuple[machines.KnownMachine, ...]:
         """Return the machines of the cluster."""
-        found, _ = await self._once("machines", partial(machines.fetch, self.client, self.now, with_lineage=False))
+        found, _ = await self._once("machines", partial(machines.fetch, self.client, self.now, with_issuance_log=False))
         return found
 
     async def rollover(self) -> Obj | None:

@@ -1,7 +1,7 @@
 """`mooring token impact`: list what a token obtained, and withdraw it.
 
 Rules kept here:
-* Certificates descend from a token through renewals (`mooring.trust.lineage`). The chain of records is verified first:
+* Certificates descend from a token through renewals (`mooring.trust.issuancelog`). The chain of records is verified first:
   a list from changed records would miss certificates.
 * `--revoke` deletes the token first, so that it makes no further request. Requests that wait are denied for good, or marked as
   failed when a person has approved them: a token that is merely deleted lets them wait. Then it revokes every public key, and reads
@@ -26,10 +26,10 @@ from mooring.api.mooring.certificaterevocation import key_entry
 from mooring.api.paths import API_VERSION
 from mooring.apimachinery.schema import Obj
 from mooring.cli import printing
-from mooring.cli.audit import REQUESTS, fetch_records, require_whole
 from mooring.cli.certs import inventory
 from mooring.cli.cluster import ChosenCluster, Effect, ending_options
 from mooring.cli.csr.decision import may_be_issued, refuse_waiting
+from mooring.cli.issuance import REQUESTS, fetch_records, require_whole
 from mooring.cli.options.flags import LISTED, TOKEN, output_option, usage
 from mooring.cli.printing import echo
 from mooring.cli.valuecompletion import complete_token
@@ -38,8 +38,8 @@ from mooring.clock import parse_rfc3339
 from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX
 from mooring.trust.bootstraptoken.tokensecret import NAME_PREFIX, NAMESPACE, secret_name
+from mooring.trust.issuancelog import descendants, verify
 from mooring.trust.k3s.token import bootstrap_token_id
-from mooring.trust.lineage import descendants, verify
 
 HEADERS = ("NODE", "ISSUED", "EXPIRES")
 WIDE = ("SUBJECT", "SERIAL", "KEY", "FROM")
@@ -106,7 +106,7 @@ async def _work(
         revoked |= set(ends)
     else:
         raise ConfigError(
-            "new certificates appear as fast as they are revoked; see mooring audit list, and run this again"
+            "new certificates appear as fast as they are revoked; see mooring issuance list, and run this again"
         )
     return entries, sum(map(may_be_issued, await _requests(client, token_id, chosen)))
 

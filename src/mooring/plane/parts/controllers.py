@@ -28,8 +28,8 @@ from mooring.plane.publishing.trustpublisher import TrustPublisher
 from mooring.plane.revocationlist import RevocationListPublisher
 from mooring.plane.sharedkeys.share import SharedKeys, shares_keys
 from mooring.plane.snapshots import ScheduledSnapshots
+from mooring.reconcile.issuancelog import IssuanceLogWriter
 from mooring.reconcile.leaderelection import FencedApi, LeaderElector
-from mooring.reconcile.lineage import LineageWriter
 from mooring.reconcile.loop import Reconciler
 from mooring.settings.controllers import ControllerManagerSettings
 from mooring.settings.network import NetworkSettings
@@ -38,7 +38,7 @@ from mooring.settings.serving import ServingSettings
 from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
-from mooring.trust.lineage import LineageKey
+from mooring.trust.issuancelog import IssuanceLogKey
 
 # Builds the controllers of one server process, and what decides on which server they run.
 
@@ -61,14 +61,14 @@ class Controllers:
         def fenced(writer: str) -> FencedApi:
             return FencedApi(base.api_of(writer), lambda: self.elector.may_write)
 
-        key = base.key_store.lineage_key
-        lineage = LineageWriter(fenced("lineage"), LineageKey(key) if key is not None else None)
+        key = base.key_store.issuance_log_key
+        issuance_log = IssuanceLogWriter(fenced("lineage"), IssuanceLogKey(key) if key is not None else None)
         self.reconciler = Reconciler(
             build(self.settings, selected(base.config[ControllerManagerSettings].controllers)),
             fenced("controllers"),
             base.clock,
             base.entropy,
-            record=lineage.append,
+            record=issuance_log.append,
             api_of=fenced,
         )
         trust.policy.subscribe(partial(self.reconciler.plan_again, *USERS_OF_POLICY))

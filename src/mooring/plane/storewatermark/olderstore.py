@@ -25,10 +25,10 @@ from mooring.registry.cache.events import Event
 from mooring.storage.contract import CompactedError, Storage
 from mooring.storage.restores import read_epoch, read_restores, record_restore
 from mooring.trust.bootstraptoken import tokensecret
-from mooring.trust.lineage import Checkpoint, checkpoint_of, record_name
+from mooring.trust.issuancelog import Checkpoint, checkpoint_of, record_name
 from mooring.trust.storewatermark import Watermark, make_room
 
-# Remember what ended, and the end of the lineage, from the events of the watch cache.
+# Remember what ended, and the end of the issuance log, from the events of the watch cache.
 #
 # Rules kept here:
 # * What is remembered has the state of the watch cache, so it comes after the commit. It may lag and never leads.
@@ -38,7 +38,7 @@ from mooring.trust.storewatermark import Watermark, make_room
 log = logging.getLogger("mooring")
 
 FOLLOWED = (certificaterevocation.PLURAL, "secrets", "nodes", nodeidentity.PLURAL, ROLLOVERS, tombstones.CONFIG_MAPS)
-"""Plurals of the kinds of whose objects every event is noted, beside the records of the lineage."""
+"""Plurals of the kinds of whose objects every event is noted, beside the records of the issuance log."""
 RECORDED = "recorded"
 """Field of a deleted Node whose NodeIdentity said so when the watermark was written."""
 
@@ -57,7 +57,7 @@ class RememberedTombstones:
         self._tombstones: dict[str, dict[str, Mapping[str, Any]]] = {
             kind: dict(found) for kind, found in watermark.tombstones.items()
         }
-        self._evidence: tuple[Checkpoint, ...] = watermark.lineage[:-1]
+        self._evidence: tuple[Checkpoint, ...] = watermark.issuance_log[:-1]
         """Records that the store once had, and has no more."""
         self._head = watermark.head
 
@@ -67,12 +67,12 @@ class RememberedTombstones:
         return {kind: dict(found) for kind, found in self._tombstones.items() if found}
 
     @property
-    def lineage(self) -> tuple[Checkpoint, ...]:
-        """End of the lineage, the newest last, behind the evidence of records that went missing."""
+    def issuance_log(self) -> tuple[Checkpoint, ...]:
+        """End of the issuance log, the newest last, behind the evidence of records that went missing."""
         return self._evidence if self._head is None else (*self._evidence, self._head)
 
     def note(self, plural: str, event: Event) -> None:
-        """Note the event of an object of a kind in FOLLOWED, or of a record of the lineage."""
+        """Note the event of an object of a kind in FOLLOWED, or of a record of the issuance log."""
         is_deleted = event.type == "DELETED"
         if plural == "nodes" and not is_deleted and not _is_terminating(event):
             return  # most events by far: the object is not decoded for them
@@ -179,7 +179,7 @@ class RememberedTombstones:
             self._tombstones[kind] = {**known.tombstones.get(kind, {}), **self._tombstones.get(kind, {})}
 
     def read_state(self) -> None:
-        """Take over the revocations of the store, and compare the end of the lineage; a record that is missing stays as evidence.
+        """Take over the revocations of the store, and compare the end of the issuance log; a record that is gone is evidence.
 
         A revocation that an administrator took back while this server was stopped must not be remembered.
         """
@@ -196,8 +196,8 @@ class RememberedTombstones:
             record = view.get(record_name(last.sequence))
             if record is None or checkpoint_of(record) != last:
                 log.error(
-                    "lineage records are missing or were changed: the store has no record %s; run mooring audit verify "
-                    "--data-dir %s",
+                    "records of the issuance log are missing or were changed: the store has no record %s; "
+                    "run mooring issuance verify --data-dir %s",
                     last,
                     self._directory,
                 )

@@ -1,8 +1,8 @@
 """`StoreWatermark`: keep the watermark of a store, and hold back what is issued while the store is older than it.
 
 Rules kept here:
-* The watermark has the newest revision that was seen, the cluster, the end of the lineage, and what ended: revocations, tokens and
-  Nodes that were deleted, joins that were counted, the rollover of the CA, the generation of the shared keys
+* The watermark has the newest revision that was seen, the cluster, the end of the issuance log, and what ended: revocations, tokens
+  and Nodes that were deleted, joins that were counted, the rollover of the CA, the generation of the shared keys
   (`mooring.trust.storewatermark`).
 * A clean stop writes it; after `kill -9` it is behind by PAUSE or, where only the revision changed, by REVISION_PAUSE.
 * A store that was restored while this server runs, which the driver of etcd notices, is judged before the next write of the
@@ -198,14 +198,14 @@ class StoreWatermark:
         watermark = Watermark(
             revision=max(self._registry.cache.revision, file.watermark.revision),
             cluster=cluster_of(views) or file.watermark.cluster,
-            lineage=self._tombstones.lineage,
+            issuance_log=self._tombstones.issuance_log,
             tombstones=self._tombstones.tombstones,
             server=file.watermark.server or self._new_count(),
             epoch=file.watermark.epoch,
         )
-        if self._owes_epoch or (watermark.tombstones, watermark.lineage) != (
+        if self._owes_epoch or (watermark.tombstones, watermark.issuance_log) != (
             file.watermark.tombstones,
-            file.watermark.lineage,
+            file.watermark.issuance_log,
         ):
             try:
                 server = watermark.server if watermark.server.endswith(file.server) else self._new_count()

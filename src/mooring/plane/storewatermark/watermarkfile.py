@@ -23,7 +23,7 @@ from typing import Any
 from mooring.client.files import MAX_READ, read_limited, write_atomic
 from mooring.errors import ConfigError
 from mooring.plane.datadirectory import no_lock, open_lock
-from mooring.trust.lineage import parse_checkpoint
+from mooring.trust.issuancelog import parse_checkpoint
 from mooring.trust.storewatermark import Watermark, parse_watermark
 
 log = logging.getLogger("mooring")
@@ -65,13 +65,13 @@ def _content(path: Path, limit: int = MAX_READ) -> bytes | None:
 
 def _of_earlier_versions(directory: Path) -> Watermark:
     """Return what `store.head` and `lineage.head` say, the files before the watermark. Raises as `read_watermark` does."""
-    head, lineage = directory / "store.head", directory / "lineage.head"
-    revision, lines = _content(head), _content(lineage)
+    head, issuance_log = directory / "store.head", directory / "lineage.head"
+    revision, lines = _content(head), _content(issuance_log)
     try:
         checkpoints = tuple(parse_checkpoint(line) for line in (lines or b"").decode("ascii").split())
-        return Watermark(int((revision or b"0").decode("ascii")), lineage=checkpoints)
+        return Watermark(int((revision or b"0").decode("ascii")), issuance_log=checkpoints)
     except (ValueError, ConfigError):
-        raise DamagedWatermarkError(f"{head} or {lineage} is damaged") from None
+        raise DamagedWatermarkError(f"{head} or {issuance_log} is damaged") from None
 
 
 class WatermarkFile:

@@ -29,7 +29,7 @@ from mooring.registry.admission.request import AdmissionRequest
 from mooring.trust.bootstraptoken.restrictions import read_restrictions
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
-from mooring.trust.lineage import START, record_name, sequence_of
+from mooring.trust.issuancelog import START, record_name, sequence_of
 
 # Admission plugins for certificate requests: the rights to approve and sign, and subjects that no request may have.
 #
@@ -283,10 +283,10 @@ def _known(request: AdmissionRequest, spec: Obj) -> Iterator[str]:
             yield serial_number
 
 
-# Admission plugin LineageAppendOnly: lineage records are only appended, each after the one that it names.
+# Admission plugin LineageAppendOnly: records of the issuance log are only appended, each after the one that it names.
 #
 # Rules kept here: no user may change or delete a record, not even its labels. A new record must follow the last one. What
-# bypasses the API, such as an edit of the database, is found by `mooring audit verify`.
+# bypasses the API, such as an edit of the database, is found by `mooring issuance verify`.
 
 
 class LineageAppendOnly:
@@ -296,12 +296,14 @@ class LineageAppendOnly:
         if request.kind.resource.plural != LINEAGE_RECORDS:
             return
         if request.operation != "CREATE" or request.new is None:
-            raise request.forbidden("lineage records are never changed or deleted")
+            raise request.forbidden("records of the issuance log are never changed or deleted")
         sequence = sequence_of(request.name or request.new["metadata"].get("name", ""))
         if sequence is None:
             return  # validation reports the name
         if _previous(request.new) != self._hash_before(request, sequence):
-            raise request.forbidden("a lineage record must follow the last one: spec.previous is not its hash")
+            raise request.forbidden(
+                "a record of the issuance log must follow the last one: spec.previous is not its hash"
+            )
 
     def _hash_before(self, request: AdmissionRequest, sequence: int) -> str | None:
         if sequence == START.sequence + 1:

@@ -73,7 +73,7 @@ ALWAYS_ENABLED = frozenset(name for name, plugin in PLUGINS.items() if plugin.is
 RecoveringNodeRestriction goes with an authenticator of Mooring's own (`--node-recovery`), K3sControllerRestriction and
 SupervisorRequests with signers.
 The setting `--node-deletion` decides on membership.
-The lineage of certificates proves nothing if its plugin can be turned off.
+The issuance log of certificates proves nothing if its plugin can be turned off.
 OwnerReferencesPermissionEnforcement keeps a right to update from being a right to delete."""
 JUDGES_OF_RIGHTS = frozenset(name for name, plugin in PLUGINS.items() if plugin.is_judge)
 """Plugins that ask whether the user may do more than the request says, and change nothing. They are called again at the commit."""

@@ -23,7 +23,7 @@ from mooring.trust.sharedkeys.envelope import SharedKeysRow
 from mooring.trust.sharedkeys.keyset import CA, CA_KEY, LINEAGE_KEY, TOKEN_KEY, are_related
 
 MADE_ONCE = (CA, CA_KEY, TOKEN_KEY, LINEAGE_KEY)
-"""Files that cannot be made again: machines, tokens and the lineage depend on them. The `.pub` files are made from the keys."""
+"""Files that cannot be made again: machines, tokens and the issuance log need them. The `.pub` files are made from the keys."""
 NEW_KEYS_FLAG = "--new-cluster-keys"
 
 
@@ -146,7 +146,7 @@ def missing_keys(
     if row is not None:
         wanted = row.names or MADE_ONCE
     elif stored is not None:
-        # Another program keeps no lineage.
+        # Another program keeps no issuance log.
         wanted = (CA, CA_KEY, TOKEN_KEY)
     else:
         return ()

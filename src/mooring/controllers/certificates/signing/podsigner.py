@@ -10,7 +10,7 @@ Rules kept here (docs/protocol/pod-certificate-requests.md#own-signers):
 * The identity of a Pod ends with its Pod. What a view does not show is waited for while a request is young: the view may lag.
 * Denied and Failed are final, and a kubelet gives up. What may pass is waited for: an object that cannot be read, a tombstone that
   is not settled, a CA that ends.
-* The judgement is repeated when the certificate is published. The lineage gets an entry before.
+* The judgement is repeated when the certificate is published. The issuance log gets an entry before.
 * The serial number follows from the uid of the request. A device that holds the key signs in a thread.
 """
 
@@ -44,7 +44,7 @@ from mooring.controllers.actions import (
     Entropy,
     InThread,
     Key,
-    RecordLineage,
+    RecordIssuance,
     Requeue,
     Retry,
     Update,
@@ -239,7 +239,7 @@ class PodSigner:
 
 
 def _as_of_account(request: Obj) -> Obj:
-    """Return the request as a CertificateSigningRequest of the ServiceAccount, which the issuance checks and the lineage read."""
+    """Return the request as a CertificateSigningRequest of the ServiceAccount, which its checks and the issuance log read."""
     metadata, spec = request["metadata"], spec_of(request)
     namespace, account = metadata["namespace"], spec["serviceAccountName"]
     return {
@@ -320,7 +320,7 @@ def _sign(
     precondition: CommitPrecondition,
     fresh_key: bool,
 ) -> Sequence[Action]:
-    """Return the entry of the lineage and the update that carries the certificate, or the reason why there is none.
+    """Return the entry of the issuance log and the update that carries the certificate, or the reason why there is none.
 
     Raises DeviceError.
     """
@@ -345,5 +345,5 @@ def _sign(
         beginRefreshAt=rfc3339(_refresh_time(template)),
         notAfter=rfc3339(template.not_after),
     )
-    # The lineage gets its entry before the certificate is published: no certificate exists without a record.
-    return (RecordLineage(entry, fresh_key), update)
+    # The issuance log gets its entry before the certificate is published: no certificate exists without a record.
+    return (RecordIssuance(entry, fresh_key), update)

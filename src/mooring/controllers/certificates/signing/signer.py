@@ -2,10 +2,10 @@
 
 Rules kept here:
 * A request is refused also when a person approved it: the policy binds the signer. The refusal names signer, rule and value.
-* A fresh key is one of which this cluster has no valid certificate: the lineage has none of another request. The signer claims the
-  key by its entry of the lineage, by compare-and-swap.
-* A cluster without the lineage (another API server) is judged by what it has: no other CertificateSigningRequest with a certificate
-  has the key, and no NodeIdentity records it for another certificate. Issued requests are kept there for an hour.
+* A fresh key is one of which this cluster has no valid certificate: the issuance log has none of another request. The signer claims
+  the key by its entry of the issuance log, by compare-and-swap.
+* A cluster without the issuance log (another API server) is judged by what it has: no other CertificateSigningRequest with a
+  certificate has the key, and no NodeIdentity records it for another certificate. Issued requests are kept there for an hour.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mooring.api.certificates.requeststate import (
 )
 from mooring.api.mooring import tombstones
 from mooring.api.mooring.lineagerecord import EVENT_ISSUED, MAX_TEXT, entries_of
-from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE
+from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.mooring.nodeidentity import keys_of
 from mooring.api.view import NamespacedName, View, ViewFollower, Views
@@ -41,7 +41,7 @@ from mooring.controllers.actions import (
     Entropy,
     InThread,
     Key,
-    RecordLineage,
+    RecordIssuance,
     Requeue,
     Retry,
     Update,
@@ -93,7 +93,7 @@ from mooring.pki.x509.signers import (
 #   that the person sees it before. It is judged again at intervals, and loses the condition when the cause went away. A request
 #   that an approver decides within moments is left to the approver.
 # * The profile determines the content of the certificate, the authority checks the result, and the status carries the leaf alone.
-# * The lineage gets an entry before the certificate is published.
+# * The issuance log gets an entry before the certificate is published.
 # * An expired CA signs nothing; the request waits for a new one.
 # * A device that holds the key signs in a thread. When it fails, the key is planned again. A request with thousands of
 #   names is signed in a thread, too.
@@ -256,7 +256,7 @@ def _sign(
     precondition: CommitPrecondition,
     fresh_key: bool,
 ) -> Sequence[Action]:
-    """Return the entry of the lineage and the update that carries the certificate, or the reason why there is none.
+    """Return the entry of the issuance log and the update that carries the certificate, or the reason why there is none.
 
     Raises DeviceError.
     """
@@ -267,9 +267,9 @@ def _sign(
     text = base64.b64encode(certificates_pem([certificate])).decode()
     csr = without_condition(csr, WOULD_FAIL)
     entry = issued_entry(csr, certificate, authority, now, trusts_source_address=trusts_source_address)
-    # The lineage gets its entry before the certificate is published: no certificate exists without a record.
+    # The issuance log gets its entry before the certificate is published: no certificate exists without a record.
     return (
-        RecordLineage(entry, fresh_key),
+        RecordIssuance(entry, fresh_key),
         Update(REQUESTS, with_status(csr, certificate=text), "status", precondition),
     )
 
@@ -325,17 +325,17 @@ def _bounded(text: str) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in text[:MAX_TEXT])
 
 
-# Keys that the lineage has certificates of: an index for rules that want a fresh key.
+# Keys that the issuance log has certificates of: an index for rules that want a fresh key.
 #
 # Rules kept here:
-# * The lineage has an entry before a certificate is published, and keeps it. So a key is known for the life of its certificate,
-#   also when the CertificateSigningRequest was deleted long ago.
+# * The issuance log has an entry before a certificate is published, and keeps it. So a key is known for the life of its
+#   certificate, also when the CertificateSigningRequest was deleted long ago.
 # * A certificate that has ended does not count, nor does the entry of the request itself: its signature may be repeated.
 # * Records are never changed, so that each is read once.
 
 
 class CertifiedKeys:
-    """Index of one view of the lineage, by public key."""
+    """Index of one view of the issuance log, by public key."""
 
     def __init__(self) -> None:
         self._follower = ViewFollower()
@@ -377,7 +377,7 @@ class SignerPolicy:
         self._policy = policy
         self._issued = _CertifiedKeys(_requested_keys)
         self._recorded = _CertifiedKeys(_recorded_keys)
-        self._lineage = CertifiedKeys()
+        self._issuance_log = CertifiedKeys()
 
     def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
         policy = self._policy()
@@ -394,8 +394,10 @@ class SignerPolicy:
     def _is_certified(self, pending: PendingIssue, views: Views) -> bool:
         key = pending.request.key_fingerprint
         uid = pending.csr["metadata"].get("uid", "")
-        lineage = views.get(LINEAGE)
-        if lineage is not None and self._lineage.has(lineage, f"sha256:{key}", pending.now, other_than=uid):
+        issuance_log = views.get(LINEAGE_RECORDS)
+        if issuance_log is not None and self._issuance_log.has(
+            issuance_log, f"sha256:{key}", pending.now, other_than=uid
+        ):
             return True
         own = f"{request_serial_number(uid):x}"  # the record of the name that is claimed for this request
         return self._issued.has(views, REQUESTS, key, other_than=uid) or self._recorded.has(

@@ -1,4 +1,4 @@
-"""`mooring audit list` and `mooring audit checkpoint`: records of issued certificates."""
+"""`mooring issuance list` and `mooring issuance checkpoint`: records of issued certificates."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from mooring.errors import ConfigError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.signers import SIGNERS
-from mooring.trust.lineage import VerifiedLineage, verify
+from mooring.trust.issuancelog import VerifiedIssuanceLog, verify
 
-# Lineage records of a cluster, for the commands that read them.
+# Records of the issuance log of a cluster, for the commands that read them.
 
 REQUESTS = "certificatesigningrequests"
 _SIGNER = "csrsigner"
@@ -54,7 +54,7 @@ def certificates_in(requests: Sequence[Obj], since: str) -> list[tuple[str, str]
         if not issued or spec.get("signerName") not in SIGNERS:
             continue
         if csr["metadata"].get("creationTimestamp", "") < since:
-            continue  # from before the lineage began
+            continue  # from before the issuance log began
         try:
             leaf = certificates(base64.b64decode(issued))[0]
         except (PkiError, ValueError):
@@ -89,13 +89,13 @@ async def _listed(client: ClusterClient, plural: str, clock: Clock, limit: timed
     return await cluster.retry(ask, clock, limit)
 
 
-def require_whole(verified: VerifiedLineage) -> None:
+def require_whole(verified: VerifiedIssuanceLog) -> None:
     """Raise ConfigError for a chain with a fault."""
     for fault in verified.faults:
-        raise ConfigError(f"record {fault.record}: {fault.message}; see mooring audit verify")
+        raise ConfigError(f"record {fault.record}: {fault.message}; see mooring issuance verify")
 
 
-# `mooring audit list`: list the certificates that were issued, with what obtained them.
+# `mooring issuance list`: list the certificates that were issued, with what obtained them.
 
 COLUMNS = {"TIME": "time", "SUBJECT": "subject", "TOKEN": "token", "SOURCE": "sourceAddress"}
 WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter"}
@@ -126,7 +126,7 @@ WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter
 def list_entries(token_id: str, node: str, serial: str, output: str, chosen: ChosenCluster) -> None:
     """List the certificates that were issued.
 
-    `mooring audit verify` says whether the list can be trusted.
+    `mooring issuance verify` says whether the list can be trusted.
     """
     records = chosen.run(lambda client: fetch_records(client, chosen.clock, chosen.timeout))
     wanted = {
@@ -159,7 +159,7 @@ def print_list(entries: Sequence[Obj], form: str) -> None:
         )
 
 
-# `mooring audit checkpoint`: print the end of the chain, to be kept elsewhere.
+# `mooring issuance checkpoint`: print the end of the chain, to be kept elsewhere.
 
 
 @click.command("checkpoint")
@@ -168,8 +168,8 @@ def print_list(entries: Sequence[Obj], form: str) -> None:
 def checkpoint(output: str, chosen: ChosenCluster) -> None:
     """Print the end of the chain of records, after verifying it.
 
-    Keep the line where an attacker with the database cannot change it. `mooring audit verify --checkpoint` then finds every change
-    of the records up to here.
+    Keep the line where an attacker with the database cannot change it. `mooring issuance verify --checkpoint` then finds every
+    change of the records up to here.
     """
     verified = verify(chosen.run(lambda client: fetch_records(client, chosen.clock, chosen.timeout)))
     require_whole(verified)

@@ -19,8 +19,8 @@ from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.lineagerecord import PLURAL
 from mooring.api.mooring.nodeidentity import PLURAL as NODE_IDENTITIES
 from mooring.apimachinery.schema import Obj
-from mooring.cli.audit import REQUESTS, certificates_in, claims_in, fetch_claims, fetch_records, fetch_requests
 from mooring.cli.cluster import ChosenCluster, one_cluster_options
+from mooring.cli.issuance import REQUESTS, certificates_in, claims_in, fetch_claims, fetch_records, fetch_requests
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import REPORTED, output_option, usage
 from mooring.cli.printing import echo, print_document
@@ -38,8 +38,8 @@ from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.storage import drivers
 from mooring.storage.contract import Entry, Storage, UnreadableEntry
 from mooring.storage.etcd.keyspace import name_in_engine
-from mooring.trust.lineage import Checkpoint, Fault, VerifiedLineage, parse_checkpoint, unrecorded
-from mooring.trust.lineage import verify as verify_records
+from mooring.trust.issuancelog import Checkpoint, Fault, VerifiedIssuanceLog, parse_checkpoint, unrecorded
+from mooring.trust.issuancelog import verify as verify_records
 
 PAGE_ENTRIES = 256
 """Objects read at a time, as many as a walk over a store reads."""
@@ -100,7 +100,7 @@ def _object(plural: str, entry: Entry) -> Obj:
     )
 
 
-# `mooring audit verify`: verify the records of issued certificates.
+# `mooring issuance verify`: verify the records of issued certificates.
 #
 # Rules kept here:
 # * With --data-dir or flags of a store, the store itself is read, beside a running server too. A server answers from its memory,
@@ -120,7 +120,7 @@ ENCRYPTION = "encryption_provider_config"
     "given",
     multiple=True,
     metavar="HASH@NUMBER",
-    help="What `mooring audit checkpoint` printed before; repeatable.",
+    help="What `mooring issuance checkpoint` printed before; repeatable.",
 )
 @click.option(
     "--key", "key_files", multiple=True, metavar="FILE", help="Public key whose signatures are trusted; repeatable."
@@ -150,7 +150,7 @@ def verify(
     with usage():
         checkpoints = [parse_checkpoint(text) for text in given]
     if data_dir:
-        checkpoints += read_watermark(Path(data_dir)).lineage
+        checkpoints += read_watermark(Path(data_dir)).issuance_log
     trusted = _trusted_keys([*key_files, *([str(Path(data_dir) / "pki/lineage.pub")] if data_dir else [])])
     settings = StorageSettings.read({**values, "data_dir": str(Path(data_dir).absolute())})
     if settings.in_memory:
@@ -197,7 +197,7 @@ async def _fetch(
     return requests, records, await fetch_claims(client, clock, limit)
 
 
-def document(verified: VerifiedLineage, notices: Sequence[Fault]) -> Obj:
+def document(verified: VerifiedIssuanceLog, notices: Sequence[Fault]) -> Obj:
     """Return the result as a document."""
     return {
         "kind": "LineageVerification",
@@ -211,7 +211,7 @@ def document(verified: VerifiedLineage, notices: Sequence[Fault]) -> Obj:
     }
 
 
-def _print_text(verified: VerifiedLineage, checkpoints: Sequence[Checkpoint], trusted: Sequence[str]) -> None:
+def _print_text(verified: VerifiedIssuanceLog, checkpoints: Sequence[Checkpoint], trusted: Sequence[str]) -> None:
     for fault in verified.faults:
         echo(f"Error: record {fault.record}: {fault.message}" if fault.record else f"Error: {fault.message}", err=True)
     if not verified.records:

@@ -1,4 +1,4 @@
-"""`mooring audit` and `mooring token impact` against a server, as a person uses them."""
+"""`mooring issuance` and `mooring token impact` against a server, as a person uses them."""
 
 from __future__ import annotations
 
@@ -61,31 +61,31 @@ def flags(server: LiveServer) -> tuple[str, str]:
 
 
 def test_certificates_are_listed_by_token_node_and_serial_number(joined: LiveServer, mooring: CommandLine) -> None:
-    listed = json.loads(mooring.done("audit", "list", "--token", TOKEN.id, "-o", "json", *flags(joined)))["items"]
+    listed = json.loads(mooring.done("issuance", "list", "--token", TOKEN.id, "-o", "json", *flags(joined)))["items"]
     assert [entry["node"] for entry in listed] == ["audited-1", "audited-2"]
     assert listed[0]["requester"] == f"system:bootstrap:{TOKEN.id}"
-    header, row = mooring.done("audit", "list", "--node", "audited-2", *flags(joined)).splitlines()
+    header, row = mooring.done("issuance", "list", "--node", "audited-2", *flags(joined)).splitlines()
     assert header.split() == ["TIME", "SUBJECT", "TOKEN", "SOURCE"]
-    wide = mooring.done("audit", "list", "-o", "wide", *flags(joined)).splitlines()[0]
+    wide = mooring.done("issuance", "list", "-o", "wide", *flags(joined)).splitlines()[0]
     assert wide.split()[4:] == ["SERIAL", "REQUESTER", "EXPIRES"]
     assert "system:node:audited-2" in row
     serial = listed[1]["serialNumber"]
     spaced = ":".join(("0" * (len(serial) % 2) + serial).upper()[at : at + 2] for at in range(0, len(serial), 2))
-    assert mooring.done("audit", "list", "--serial", spaced, "-o", "name", *flags(joined)) == f"{serial}\n"
-    nothing = mooring("audit", "list", "--node", "nobody", *flags(joined))
+    assert mooring.done("issuance", "list", "--serial", spaced, "-o", "name", *flags(joined)) == f"{serial}\n"
+    nothing = mooring("issuance", "list", "--node", "nobody", *flags(joined))
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "No certificates found.\n")
 
 
 def test_verification_says_what_it_could_not_compare(joined: LiveServer, mooring: CommandLine) -> None:
-    outcome = mooring("audit", "verify", *flags(joined))
+    outcome = mooring("issuance", "verify", *flags(joined))
     assert outcome.code == 0, outcome.err
     assert "are in order, up to sha256:" in outcome.out
     assert outcome.err.splitlines() == [
         "Signatures were not compared with a key that you trust: give --data-dir or --key.",
         "Nothing outside the store was compared: give --data-dir or --checkpoint.",
     ]
-    checkpoint = mooring.done("audit", "checkpoint", "-o", "json", *flags(joined))
-    assert json.loads(checkpoint)["checkpoint"] == mooring.done("audit", "checkpoint", *flags(joined)).strip()
+    checkpoint = mooring.done("issuance", "checkpoint", "-o", "json", *flags(joined))
+    assert json.loads(checkpoint)["checkpoint"] == mooring.done("issuance", "checkpoint", *flags(joined)).strip()
 
 
 def test_a_key_and_a_checkpoint_that_differ_are_faults(
@@ -93,18 +93,18 @@ def test_a_key_and_a_checkpoint_that_differ_are_faults(
 ) -> None:
     stranger = tmp_path / "stranger.pub"
     stranger.write_bytes(public_key_pem(generate_key().public_key()))
-    outcome = mooring("audit", "verify", "--key", str(stranger), *flags(joined))
+    outcome = mooring("issuance", "verify", "--key", str(stranger), *flags(joined))
     assert outcome.code == 1
     assert "record 0000000000000001: it is signed by sha256:" in outcome.err
-    outcome = mooring("audit", "verify", "--checkpoint", f"{OTHER_HASH}@1", "-o", "json", *flags(joined))
+    outcome = mooring("issuance", "verify", "--checkpoint", f"{OTHER_HASH}@1", "-o", "json", *flags(joined))
     assert outcome.code == 1
     (fault,) = json.loads(outcome.out)["faults"]
     assert fault["record"] == "0000000000000001"
-    unreadable = mooring("audit", "verify", "--checkpoint", "12", *flags(joined))
+    unreadable = mooring("issuance", "verify", "--checkpoint", "12", *flags(joined))
     assert unreadable.code == 2
     assert "not a checkpoint" in unreadable.err
     stranger.write_bytes(b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")
-    assert mooring("audit", "verify", "--key", str(stranger), *flags(joined)).code == 1
+    assert mooring("issuance", "verify", "--key", str(stranger), *flags(joined)).code == 1
 
 
 def test_an_impact_is_printed_before_anything_is_withdrawn(joined: LiveServer, mooring: CommandLine) -> None:
@@ -180,7 +180,7 @@ def test_the_database_is_read_and_not_the_memory_of_the_server(mooring: CommandL
         server.run(lambda client: client.create("secrets", to_secret(new_record(TOKEN, SystemClock().now()))))
         asyncio.run(join(server, TOKEN, "audited-1", "audited-2"))
         directory = ("--data-dir", str(server.data_dir))
-        outcome = mooring("audit", "verify", *directory)
+        outcome = mooring("issuance", "verify", *directory)
         assert outcome.code == 0, outcome.err
         assert "are in order, up to sha256:" in outcome.out
         assert outcome.err == ""
@@ -192,18 +192,18 @@ def test_the_database_is_read_and_not_the_memory_of_the_server(mooring: CommandL
         rewrite(database, key, value.replace(b"audited-1", b"audited-9"))
         database.commit()
         database.close()
-        assert mooring("audit", "verify", *flags(server)).code == 0, "the server answers from its memory"
-        outcome = mooring("audit", "verify", *directory)
+        assert mooring("issuance", "verify", *flags(server)).code == 0, "the server answers from its memory"
+        outcome = mooring("issuance", "verify", *directory)
         assert outcome.code == 1
         assert "Error: record 0000000000000001: its content was changed" in outcome.err
 
-        named = mooring("audit", "verify", "--storage", f"sqlite:{server.data_dir}/mooring.db")
+        named = mooring("issuance", "verify", "--storage", f"sqlite:{server.data_dir}/mooring.db")
         assert named.code == 1
-        missing = mooring("audit", "verify", "--storage", f"sqlite:{tmp_path}/none.db")
+        missing = mooring("issuance", "verify", "--storage", f"sqlite:{tmp_path}/none.db")
         assert (missing.code, missing.out) == (1, "")
         assert f"there is no database {tmp_path}/none.db" in missing.err
-        assert mooring("audit", "verify", "--storage", "memory:").code == 1
-        elsewhere = mooring("audit", "verify", "--data-dir", str(_without_database(server.data_dir)), *flags(server))
+        assert mooring("issuance", "verify", "--storage", "memory:").code == 1
+        elsewhere = mooring("issuance", "verify", "--data-dir", str(_without_database(server.data_dir)), *flags(server))
         assert elsewhere.code == 0, elsewhere.err
         assert "records are read through the server; name its store with --storage" in elsewhere.err
     finally:
@@ -226,10 +226,10 @@ def test_records_that_are_encrypted_need_their_keys(mooring: CommandLine, tmp_pa
         server.run(lambda client: client.create("secrets", to_secret(new_record(TOKEN, SystemClock().now()))))
         asyncio.run(join(server, TOKEN, "audited-1"))
         directory = ("--data-dir", str(server.data_dir))
-        outcome = mooring("audit", "verify", *directory, "--encryption-provider-config", str(keys))
+        outcome = mooring("issuance", "verify", *directory, "--encryption-provider-config", str(keys))
         assert outcome.code == 0, outcome.err
         assert "1 records with 1 certificates" in outcome.out
-        refused = mooring("audit", "verify", *directory)
+        refused = mooring("issuance", "verify", *directory)
         assert refused.code == 1
         assert "lineagerecords 0000000000000001 in the store cannot be read" in refused.err
         assert "give --encryption-provider-config" in refused.err

@@ -1,4 +1,4 @@
-"""Lineage: records of issued certificates in a chain, its verification, and what one token obtained."""
+"""Issuance log: records of issued certificates in a chain, its verification, and what one token obtained."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, public_key_fingerprint, public_key_pem
 from mooring.pki.x509.bundles import load_public_keys
 
-# Hash chain of lineage records: canonical encoding, hashes, signatures, checkpoints.
+# Hash chain of records of the issuance log: canonical encoding, hashes, signatures, checkpoints.
 #
 # Rules kept here (docs/trace-a-certificate.md#the-format):
 # * A record has a sequence number, the hash of the record before it, and entries. Number 1 follows the hash of 64 zeros.
@@ -75,7 +75,7 @@ def parse_checkpoint(text: str) -> Checkpoint:
     match = _CHECKPOINT.fullmatch(text)
     if match is None:
         raise ConfigError(
-            "not a checkpoint: give what `mooring audit checkpoint` printed, sha256:<64 hex digits>@<number>"
+            "not a checkpoint: give what `mooring issuance checkpoint` printed, sha256:<64 hex digits>@<number>"
         )
     return Checkpoint(int(match[2]), match[1])
 
@@ -94,19 +94,19 @@ def hash_of(sequence: int, previous: str, entries: Sequence[Obj]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class LineageKey:
+class IssuanceLogKey:
     """Private key that signs records; printing it shows nothing of it."""
 
     key: PrivateKey
 
     def __repr__(self) -> str:
-        return "LineageKey()"
+        return "IssuanceLogKey()"
 
     def signed(self, spec: Obj) -> Obj:
         """Return the spec of a record with its signature and the public key for it. Raises ConfigError."""
         if not isinstance(self.key, ec.EllipticCurvePrivateKey):
             raise ConfigError(
-                "the lineage key is not an ECDSA key: move pki/lineage.key away, and the next start makes one"
+                "the key of the issuance log is not an ECDSA key: move pki/lineage.key away, and the next start makes one"
             )
         signature = self.key.sign(spec["hash"].encode(), ec.ECDSA(hashes.SHA256()))
         return {
@@ -116,7 +116,7 @@ class LineageKey:
         }
 
 
-def new_record(after: Checkpoint, entries: Sequence[Obj], key: LineageKey | None) -> tuple[Obj, Checkpoint]:
+def new_record(after: Checkpoint, entries: Sequence[Obj], key: IssuanceLogKey | None) -> tuple[Obj, Checkpoint]:
     """Return the record that follows `after`, and its checkpoint. Without a key it is not signed."""
     sequence = after.sequence + 1
     kept = [{name: value for name, value in entry.items() if value} for entry in entries]
@@ -150,7 +150,7 @@ def signer_of(spec: Obj) -> str:
     return "sha256:" + public_key_fingerprint(key)
 
 
-# Verification of lineage records: every edit, cut and reorder, with the first bad record by name.
+# Verification of records of the issuance log: every edit, cut and reorder, with the first bad record by name.
 #
 # Rules kept here:
 # * Records must be numbered from 1 without a gap. Each must have the hash of its content, and name the hash of the one before it.
@@ -168,7 +168,7 @@ class Fault:
 
 
 @dataclass(slots=True)
-class VerifiedLineage:
+class VerifiedIssuanceLog:
     """Result of a verification."""
 
     records: int = 0
@@ -181,9 +181,9 @@ class VerifiedLineage:
 
 def verify(
     records: Iterable[Obj], checkpoints: Sequence[Checkpoint] = (), trusted_keys: Collection[str] = ()
-) -> VerifiedLineage:
+) -> VerifiedIssuanceLog:
     """Verify a chain up to its first fault, and compare it with checkpoints. `trusted_keys`: fingerprints, sha256:<hex>."""
-    result = VerifiedLineage()
+    result = VerifiedIssuanceLog()
     reached = {START.sequence: START.hash}
     for record in sorted(records, key=lambda one: str(one["metadata"]["name"])):
         fault = _fault(record, result.head, trusted_keys, result.signers)

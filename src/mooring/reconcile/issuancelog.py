@@ -1,4 +1,4 @@
-"""Writer of the lineage: appends entries to the hash chain, many to a record.
+"""Writer of the issuance log: appends entries to the hash chain, many to a record.
 
 Rules kept here:
 * `append` returns once the entry is stored. A certificate is published only then, so that none exists without an entry. After a
@@ -25,7 +25,7 @@ from mooring.clock import parse_rfc3339
 from mooring.controllers.certificates.signing.signer import CertifiedKeys
 from mooring.errors import AlreadyExistsError, ForbiddenError, NotFoundError, StorageError
 from mooring.reconcile.clusterapi import ClusterApi
-from mooring.trust.lineage import START, Checkpoint, LineageKey, checkpoint_of, new_record, record_name
+from mooring.trust.issuancelog import START, Checkpoint, IssuanceLogKey, checkpoint_of, new_record, record_name
 
 log = logging.getLogger("mooring.controllers")
 
@@ -45,13 +45,13 @@ def ignore_head(head: Checkpoint) -> None:
     """Keep the end of the chain nowhere else than in the store."""
 
 
-class LineageWriter:
+class IssuanceLogWriter:
     """Appends entries through one cluster's API."""
 
     def __init__(
         self,
         api: ClusterApi,
-        key: LineageKey | None = None,
+        key: IssuanceLogKey | None = None,
         on_head: Callable[[Checkpoint], None] = ignore_head,
     ) -> None:
         """`on_head` is called with the checkpoint of each record that this writer wrote or found at its start."""
@@ -124,7 +124,7 @@ class LineageWriter:
             self._on_head(after)
             return refused
         raise StorageError(
-            f"{APPEND_TRIES} records of other writers came first; only one process may write the lineage"
+            f"{APPEND_TRIES} records of other writers came first; only one process may write the issuance log"
         )
 
     def _refused(self, batch: Sequence[tuple[Obj, bool]], head: Checkpoint) -> list[int]:
@@ -138,7 +138,7 @@ class LineageWriter:
             return []
         # A view without the newest record could lack the certificate of the same key.
         if head is not START and view.get(record_name(head.sequence)) is None:
-            raise StorageError("the newest record of the lineage has not arrived here yet")
+            raise StorageError("the newest record of the issuance log has not arrived here yet")
         refused, taken = list[int](), dict[str, str]()
         for place, (entry, fresh_key) in enumerate(batch):
             key, uid = entry.get("publicKey", ""), entry.get("requestUID", "")

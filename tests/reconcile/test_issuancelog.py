@@ -1,4 +1,4 @@
-"""Writer of the lineage: entries share records, no two writers fork the chain, and nothing is published without its entry."""
+"""Writer of the issuance log: entries share records, no two writers fork the chain, and nothing is published without its entry."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ForbiddenError, NotFoundError, StorageError
-from mooring.reconcile import lineage
-from mooring.reconcile.lineage import KeyCertifiedError, LineageWriter
+from mooring.reconcile import issuancelog
+from mooring.reconcile.issuancelog import IssuanceLogWriter, KeyCertifiedError
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.trust.discovery.errors import NotKubernetesError
-from mooring.trust.lineage import Checkpoint, VerifiedLineage, new_record, verify
+from mooring.trust.issuancelog import Checkpoint, VerifiedIssuanceLog, new_record, verify
 from tests.support.loops import api_of
 from tests.support.registryroom import Room, in_room, masters_only
 
@@ -25,7 +25,7 @@ def entry(number: int) -> Obj:
     return {"time": "2026-01-01T00:00:00Z", "event": "Issued", "serialNumber": f"{number:x}"}
 
 
-def verified(room: Room) -> VerifiedLineage:
+def verified(room: Room) -> VerifiedIssuanceLog:
     result = verify(room.registry.views["lineagerecords"].list())
     assert result.faults == []
     return result
@@ -34,7 +34,7 @@ def verified(room: Room) -> VerifiedLineage:
 @in_room
 async def test_entries_of_one_moment_share_a_record(room: Room) -> None:
     heads: list[Checkpoint] = []
-    writer = LineageWriter(api_of(room), on_head=heads.append)
+    writer = IssuanceLogWriter(api_of(room), on_head=heads.append)
     await asyncio.gather(*(writer.append(entry(number)) for number in range(100)))
     result = verified(room)
     assert [one["serialNumber"] for one in result.entries] == [f"{number:x}" for number in range(100)]
@@ -44,7 +44,7 @@ async def test_entries_of_one_moment_share_a_record(room: Room) -> None:
 
 @in_room
 async def test_two_writers_never_fork_the_chain(room: Room) -> None:
-    writers = [LineageWriter(api_of(room)) for _ in range(3)]
+    writers = [IssuanceLogWriter(api_of(room)) for _ in range(3)]
     for turn in range(4):
         await asyncio.gather(*(writer.append(entry(10 * turn + number)) for number, writer in enumerate(writers)))
     result = verified(room)
@@ -53,7 +53,7 @@ async def test_two_writers_never_fork_the_chain(room: Room) -> None:
 
 @in_room
 async def test_a_new_writer_goes_on_where_the_last_one_ended(room: Room) -> None:
-    first, heads = LineageWriter(api_of(room)), list[Checkpoint]()
+    first, heads = IssuanceLogWriter(api_of(room)), list[Checkpoint]()
     for number in range(13):
         await first.append(entry(number))
 
@@ -64,7 +64,7 @@ async def test_a_new_writer_goes_on_where_the_last_one_ended(room: Room) -> None
         def views(self) -> Views:
             return {}
 
-    writer = LineageWriter(Blind(room.registry, masters_only, room.clock), on_head=heads.append)
+    writer = IssuanceLogWriter(Blind(room.registry, masters_only, room.clock), on_head=heads.append)
     await writer.append(entry(99))
     assert verified(room).records == 14
     assert [head.sequence for head in heads] == [13, 14]
@@ -89,7 +89,7 @@ def failing(room: Room, *failures: Exception) -> Failing:
 
 @in_room
 async def test_a_failure_reaches_every_caller_and_the_next_entry_is_written(room: Room) -> None:
-    writer = LineageWriter(failing(room, StorageError("disk full")))
+    writer = IssuanceLogWriter(failing(room, StorageError("disk full")))
     outcomes = await asyncio.gather(writer.append(entry(1)), writer.append(entry(2)), return_exceptions=True)
     assert [str(one) for one in outcomes] == ["disk full", "disk full"]
     await writer.append(entry(3))
@@ -98,7 +98,7 @@ async def test_a_failure_reaches_every_caller_and_the_next_entry_is_written(room
 
 @in_room
 async def test_a_caller_that_was_cancelled_is_left_alone(room: Room) -> None:
-    writer = LineageWriter(api_of(room))
+    writer = IssuanceLogWriter(api_of(room))
     waiting = [asyncio.create_task(writer.append(entry(number))) for number in range(2)]
     await asyncio.sleep(0)
     waiting[0].cancel()
@@ -108,14 +108,14 @@ async def test_a_caller_that_was_cancelled_is_left_alone(room: Room) -> None:
 
 @in_room
 async def test_a_refusal_that_no_other_writer_caused_is_final(room: Room) -> None:
-    writer = LineageWriter(failing(room, ForbiddenError("no")))
+    writer = IssuanceLogWriter(failing(room, ForbiddenError("no")))
     with pytest.raises(ForbiddenError):
         await writer.append(entry(1))
 
 
 @in_room
 async def test_a_writer_that_never_comes_first_gives_up(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lineage, "APPEND_TRIES", 2)
+    monkeypatch.setattr(issuancelog, "APPEND_TRIES", 2)
 
     class Beaten(RegistryApi):
         async def create(self, plural: str, obj: Obj) -> Obj:
@@ -125,7 +125,7 @@ async def test_a_writer_that_never_comes_first_gives_up(room: Room, monkeypatch:
             return await super().create(plural, obj)
 
     with pytest.raises(StorageError, match="only one process may write"):
-        await LineageWriter(Beaten(room.registry, masters_only, room.clock)).append(entry(1))
+        await IssuanceLogWriter(Beaten(room.registry, masters_only, room.clock)).append(entry(1))
 
 
 @in_room
@@ -134,7 +134,7 @@ async def test_a_cluster_without_the_kind_records_nothing_and_says_so_once(
 ) -> None:
     unknown = NotFoundError("the server could not find the requested resource")
     down = NotKubernetesError("POST /apis/mooring.dev", "status 502 without a Kubernetes Status")
-    writer = LineageWriter(failing(room, unknown, unknown, down))
+    writer = IssuanceLogWriter(failing(room, unknown, unknown, down))
     await writer.append(entry(1))
     await writer.append(entry(2))
     assert verified(room).records == 0
@@ -155,7 +155,7 @@ async def test_a_read_of_a_kind_that_is_not_there_is_the_same(room: Room) -> Non
         async def create(self, plural: str, obj: Obj) -> Obj:
             raise NotFoundError("the server could not find the requested resource")
 
-    await LineageWriter(Without(room.registry, masters_only, room.clock)).append(entry(1))
+    await IssuanceLogWriter(Without(room.registry, masters_only, room.clock)).append(entry(1))
     assert verified(room).records == 0
 
 
@@ -163,7 +163,7 @@ def certified(key: str, uid: str, until: str = "2027-01-01T00:00:00Z") -> Obj:
     return {**entry(1), "publicKey": f"sha256:{key * 64}", "requestUID": uid, "notAfter": until}
 
 
-async def appended(writer: LineageWriter, one: Obj) -> bool:
+async def appended(writer: IssuanceLogWriter, one: Obj) -> bool:
     try:
         await writer.append(one, True)
     except KeyCertifiedError:
@@ -173,7 +173,7 @@ async def appended(writer: LineageWriter, one: Obj) -> bool:
 
 @in_room
 async def test_of_requests_for_one_key_at_one_moment_the_chain_takes_one(room: Room) -> None:
-    writers = [LineageWriter(api_of(room)) for _ in range(3)]
+    writers = [IssuanceLogWriter(api_of(room)) for _ in range(3)]
     requests = [certified("a", f"request-{number}") for number in range(6)]
     taken = await asyncio.gather(
         *(appended(writers[number % 3], one) for number, one in enumerate(requests)),
@@ -185,7 +185,7 @@ async def test_of_requests_for_one_key_at_one_moment_the_chain_takes_one(room: R
 
 @in_room
 async def test_a_key_is_free_again_when_its_certificate_has_ended(room: Room) -> None:
-    writer = LineageWriter(api_of(room))
+    writer = IssuanceLogWriter(api_of(room))
     assert await appended(writer, certified("a", "ended", until="2025-12-31T00:00:00Z"))
     assert await appended(writer, certified("a", "first"))
     assert await appended(writer, certified("a", "first")), "the same request is signed again after a crash"
@@ -198,8 +198,8 @@ async def test_a_claim_waits_for_the_newest_record(room: Room) -> None:
     class Blind(RegistryApi):
         views = views_of({"lineagerecords": FixedView()})
 
-    await LineageWriter(api_of(room)).append(certified("a", "first"))
-    blind = LineageWriter(Blind(room.registry, masters_only, room.clock))
+    await IssuanceLogWriter(api_of(room)).append(certified("a", "first"))
+    blind = IssuanceLogWriter(Blind(room.registry, masters_only, room.clock))
     with pytest.raises(StorageError, match="has not arrived"):
         await blind.append(certified("a", "second"), True)
 
@@ -209,7 +209,7 @@ async def test_a_cluster_whose_records_are_not_watched_claims_nothing(room: Room
     class Unwatched(RegistryApi):
         views = views_of({})
 
-    writer = LineageWriter(Unwatched(room.registry, masters_only, room.clock))
+    writer = IssuanceLogWriter(Unwatched(room.registry, masters_only, room.clock))
     assert await appended(writer, certified("a", "first"))
     assert await appended(writer, certified("a", "second"))
 

@@ -23,8 +23,8 @@ from mooring.pki.keys import PrivateKey, generate_key, private_key_pem
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
+from mooring.trust.issuancelog import record_name
 from mooring.trust.kubeconfig import KubeconfigUser
-from mooring.trust.lineage import record_name
 from tests.support.commandline import CommandLine, mooring
 from tests.support.killable import KillableServer, client_of, seeded
 from tests.support.rewrittenrecords import rewrite
@@ -149,13 +149,13 @@ def test_records_survive_kills_and_betray_every_change(tmp_path: Path, mooring: 
         asyncio.run(join_alone(server, other, "stranger", stranger))
 
         verified = json.loads(mooring.done(
-            "audit", "verify", "--data-dir", str(server.data_dir), "--kubeconfig", config, "-o", "json"
+            "issuance", "verify", "--data-dir", str(server.data_dir), "--kubeconfig", config, "-o", "json"
         ))  # fmt: skip
         assert verified["faults"] == []
         assert verified["certificates"] >= MACHINES + 1
-        checkpoint = mooring.done("audit", "checkpoint", "--kubeconfig", config).strip()
+        checkpoint = mooring.done("issuance", "checkpoint", "--kubeconfig", config).strip()
         assert checkpoint == verified["head"]
-        listed = json.loads(mooring.done("audit", "list", "--token", token.id, "--kubeconfig", config, "-o", "json"))
+        listed = json.loads(mooring.done("issuance", "list", "--token", token.id, "--kubeconfig", config, "-o", "json"))
         assert {entry["node"] for entry in listed["items"]} == set(keys)
         assert {entry["sourceAddress"] for entry in listed["items"]} == {"127.0.0.1"}
 
@@ -209,7 +209,7 @@ def check_damages(server: KillableServer, checkpoint: str, mooring: CommandLine,
         change(server.data_dir / "mooring.db", damage)
         asyncio.run(started(server))
         outcome = mooring(
-            "audit",
+            "issuance",
             "verify",
             "--data-dir",
             str(server.data_dir),

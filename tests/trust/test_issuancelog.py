@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.pki.keys import generate_key, public_key_fingerprint, public_key_pem
-from mooring.trust.lineage import (
+from mooring.trust.issuancelog import (
     BEFORE_FIRST,
     START,
     Checkpoint,
-    LineageKey,
+    IssuanceLogKey,
     canonical,
     checkpoint_of,
     descendants,
@@ -31,7 +31,7 @@ from mooring.trust.lineage import (
     verify,
 )
 
-KEY = LineageKey(generate_key())
+KEY = IssuanceLogKey(generate_key())
 FINGERPRINT = "sha256:" + public_key_fingerprint(KEY.key)
 
 
@@ -39,7 +39,7 @@ def entry(serial: str = "1", **fields: str) -> Obj:
     return {"time": "2026-01-01T00:00:00Z", "event": "Issued", "serialNumber": serial, **fields}
 
 
-def chain(count: int, key: LineageKey | None = KEY) -> list[Obj]:
+def chain(count: int, key: IssuanceLogKey | None = KEY) -> list[Obj]:
     records: list[Obj] = []
     head = START
     for number in range(count):
@@ -84,9 +84,9 @@ def test_a_checkpoint_is_read_as_it_is_printed() -> None:
 
 
 def test_the_key_is_not_printed_and_must_be_ecdsa() -> None:
-    assert repr(KEY) == "LineageKey()"
+    assert repr(KEY) == "IssuanceLogKey()"
     with pytest.raises(ConfigError, match="not an ECDSA key"):
-        new_record(START, [entry()], LineageKey(generate_key("Ed25519")))
+        new_record(START, [entry()], IssuanceLogKey(generate_key("Ed25519")))
 
 
 def b64(data: bytes) -> str:
@@ -125,7 +125,7 @@ def test_a_chain_verifies() -> None:
 
 def rewrite(records: list[Obj]) -> list[Obj]:
     """Write the chain again from the third record on, with another key."""
-    other = LineageKey(generate_key())
+    other = IssuanceLogKey(generate_key())
     head = checkpoint_of(records[1])
     assert head is not None
     for index in range(2, len(records)):
