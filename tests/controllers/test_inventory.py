@@ -295,7 +295,7 @@ def test_a_name_alone_authorizes_nobody_and_a_new_entry_plans_again() -> None:
     assert list(approver.keys("authorizedmachines", machine(), False, views())) == []
 
 
-def test_an_objection_of_another_check_holds_the_request() -> None:
+def test_a_hold_of_another_check_holds_the_request() -> None:
     approver = InventoryApprover((FixedCheck(Hold("NameTaken", "by another key")),))
     update, requeue = planned(approver, csr(), AUTHORIZED)
     assert conditions(update) == [("NeedsApproval", "NameTaken")]

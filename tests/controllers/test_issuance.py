@@ -100,7 +100,7 @@ def test_a_request_without_findings_is_approved() -> None:
     assert conditions(update) == [("Approved", "AutoApproved")]
 
 
-def test_an_objection_holds_the_request_for_a_person_and_says_why() -> None:
+def test_a_hold_keeps_the_request_for_a_person_and_says_why() -> None:
     update, requeue = approved(csr(), HELD)
     assert conditions(update) == [("NeedsApproval", "NameTaken")]
     assert isinstance(update, Update)
@@ -135,12 +135,12 @@ def test_a_held_request_is_not_written_again_for_the_same_reason() -> None:
     assert approved(held, HELD) == (Requeue(NOW + HELD_FOR),)
 
 
-def test_a_held_request_is_approved_when_the_objection_is_gone() -> None:
+def test_a_held_request_is_approved_when_the_hold_is_gone() -> None:
     (update,) = approved(csr(condition("Reviewed"), condition("NeedsApproval", HELD.reason, HELD.message)), None)
     assert conditions(update) == [("Reviewed", ""), ("Approved", "AutoApproved")]
 
 
-def test_an_objection_that_denies_denies_with_its_reason() -> None:
+def test_a_hold_that_denies_denies_with_its_reason() -> None:
     (update,) = approved(csr(), DENIED)
     assert conditions(update) == [("Denied", "TokenUsedUp")]
 
@@ -164,7 +164,7 @@ def test_a_refused_request_claims_nothing() -> None:
         pytest.param("KubectlApprove", "certificate", id="leaves the decision of a person alone"),
     ],
 )
-def test_an_objection_to_automatic_approvals_at_signing(reason: str, outcome: str) -> None:
+def test_a_hold_of_automatic_approvals_at_signing(reason: str, outcome: str) -> None:
     *_, update = signed(csr(condition("Approved", reason)), FixedCheck(HELD, automatic_only=True))
     assert isinstance(update, Update)
     status = update.obj["status"]

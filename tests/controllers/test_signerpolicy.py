@@ -541,7 +541,7 @@ def test_a_policy_of_thousands_of_names_is_read() -> None:
 
 REFUSING = policy("[{name: web, commonNames: ['db-*']}]")
 MESSAGE = f'the signing policy of {SIGNER}: rule "web": the common name "web-1" matches none of commonNames'
-FORETOLD = {"type": "WouldFail", "status": "True", "reason": "SigningPolicy", "message": MESSAGE}
+PREVIEWED = {"type": "WouldFail", "status": "True", "reason": "SigningPolicy", "message": MESSAGE}
 
 
 def undecided(*conditions: Obj, **asked: Any) -> Obj:
@@ -569,18 +569,18 @@ def preview(used: SigningPolicy, obj: Obj, **more: Any) -> list[Action]:
 def test_a_person_sees_the_finding_of_the_policy_before_the_approval() -> None:
     update, again = preview(REFUSING, undecided())
     assert isinstance(update, Update)
-    assert (update.obj["status"]["conditions"], update.subresource) == ([FORETOLD], "status")
+    assert (update.obj["status"]["conditions"], update.subresource) == ([PREVIEWED], "status")
     assert again == Requeue(NOW + HELD_FOR)
 
 
 def test_a_finding_is_written_once_and_removed_with_its_cause() -> None:
-    assert preview(REFUSING, undecided(FORETOLD)) == [Requeue(NOW + HELD_FOR)]
-    update, _ = preview(NO_POLICY, undecided(FORETOLD))
+    assert preview(REFUSING, undecided(PREVIEWED)) == [Requeue(NOW + HELD_FOR)]
+    update, _ = preview(NO_POLICY, undecided(PREVIEWED))
     assert isinstance(update, Update)
     assert update.obj["status"]["conditions"] == []
-    update, _ = preview(REFUSING, undecided({**FORETOLD, "message": "another"}))
+    update, _ = preview(REFUSING, undecided({**PREVIEWED, "message": "another"}))
     assert isinstance(update, Update)
-    assert update.obj["status"]["conditions"] == [FORETOLD]
+    assert update.obj["status"]["conditions"] == [PREVIEWED]
     assert preview(NO_POLICY, undecided()) == [Requeue(NOW + HELD_FOR)]
 
 
@@ -640,7 +640,7 @@ def test_a_person_sees_whatever_the_signer_would_fail_after_the_approval(asked: 
 
 def test_a_finding_that_is_out_of_date_does_not_stay_beside_the_certificate() -> None:
     obj = csr()
-    obj["status"]["conditions"].append(FORETOLD)
+    obj["status"]["conditions"].append(PREVIEWED)
     *_, update = plan(signer(NO_POLICY), ("", "request"), views(certificatesigningrequests=[obj]))
     assert isinstance(update, Update)
     assert update.obj["status"]["certificate"]

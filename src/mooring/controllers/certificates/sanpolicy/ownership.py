@@ -19,7 +19,7 @@ Rules kept here:
   proves that password may have another key, with another token as well. While the Secret exists, a name that waits for its Node is
   not free for others. Once the Secret is gone, as k3s's documents tell an administrator, the next password takes the name over.
 * A name whose record has no password belongs to a key. The first password of such a name is accepted from the machine itself, or
-  where the name could be had by another key (`password_objection`).
+  where the name could be had by another key (`password_hold`).
 * The request of k3s for a serving certificate comes before that for a client certificate. It claims the name by the password, and
   replaces the keys of another machine that had the name. One without a password claims nothing: it is held, however long it has
   waited, and a person may approve it.
