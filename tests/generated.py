@@ -20,7 +20,7 @@ from mooring.cli.join.flags import SETTINGS
 from mooring.cli.join.flags import SUBJECTS as AGENT_SUBJECTS
 from mooring.cli.options.configfile import DEFAULT_PATH
 from mooring.cli.options.declared import shown_default
-from mooring.plane.configuration import SUBJECTS
+from mooring.controlplane.configuration import SUBJECTS
 from mooring.settings.declaration import Setting
 from tests.compat.matrix import AREAS, CLIENTS, KOPF, KUBECTL, LIGHTKUBE, NODE, PYTHON, ROWS, Row, shown
 from tests.promises.page import promises_page

@@ -33,7 +33,7 @@ PURE = (
     "base64url",
     "observed",
     "duration",
-    "plane/configuration",
+    "controlplane/configuration",
     "errors",
     "clock",
 )

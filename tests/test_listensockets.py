@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mooring import listensockets
+from mooring.controlplane.controllersprocess import HealthServer
 from mooring.listensockets import ListenError, bound_port, close_all, format_addresses, is_of_this_machine, listen
-from mooring.plane.controllersprocess import HealthServer
 from tests.support.ports import free_port
 
 BOTH = pytest.mark.skipif(not is_of_this_machine("::1"), reason="this machine has no IPv6")

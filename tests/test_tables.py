@@ -22,9 +22,9 @@ from mooring.authz.table import AUTHORIZERS, PrivilegedGroup
 from mooring.cli.commands import COMMANDS
 from mooring.cli.options.declared import OPTION_ARGUMENTS
 from mooring.controllers.table import CONTROLLERS, ControllerSettings
+from mooring.controlplane.configuration import SUBJECTS, declared_settings
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.signers import SIGNERS
-from mooring.plane.configuration import SUBJECTS, declared_settings
 from mooring.registry.admission.table import ADMISSION
 from mooring.server.authentication.custom import CustomCalls
 from mooring.server.endpoints.reviews import REVIEWS, review

@@ -95,7 +95,7 @@ def test_every_kind_of_password_authenticates_its_user(user: str, password: str,
 
 def test_the_order_is_that_of_kube_apiserver(tmp_path: Path) -> None:
     async def test(way: EveryWay) -> None:
-        names = [one.name for one in way.server.plane.trust.authentication.authenticators]
+        names = [one.name for one in way.server.assembly.trust.authentication.authenticators]
         assert names == [
             "request-header", "client-certificate", "node-recovery", "token-file", "legacy-service-account",
             "service-account", "bootstrap-token", "user-token", "oidc", "webhook", "password-file", "keystone", "guest",
@@ -110,7 +110,7 @@ def test_the_order_is_that_of_kube_apiserver(tmp_path: Path) -> None:
         assert found["username"] == "ann", "a proxy is before tokens"
         for kind in ("bound service account token", "bootstrap token", "ID token"):
             token_file = next(
-                one for one in way.server.plane.trust.authentication.authenticators if one.name == "token-file"
+                one for one in way.server.assembly.trust.authentication.authenticators if one.name == "token-file"
             )
             token_file.replace(f"{way.tokens[kind]},first,1\n".encode())  # type: ignore[attr-defined] # the token file
             assert (await who(way.server, token=way.tokens[kind]))["username"] == "first", (
@@ -253,7 +253,7 @@ def test_a_deleted_credential_is_refused_at_once_on_an_open_connection(
 def test_a_forged_id_token_is_not_sent_to_the_webhook(tmp_path: Path) -> None:
     async def test(way: EveryWay) -> None:
         hook = Counting(reviewed(authenticated=True, user={"username": "hooked"}))
-        way.server.plane.trust.authentication.host.targets["webhook"] = hook
+        way.server.assembly.trust.authentication.host.targets["webhook"] = hook
         head, claims, signature = way.tokens["ID token"].split(".")
         for forged in (f"{head}.{claims}.{'A' * len(signature)}", f"{head}.{claims}.{'B' * len(signature)}"):
             assert await who(way.server, token=forged) == 401, "the first makes the keys be asked for again"
@@ -284,7 +284,7 @@ def test_a_ttl_of_zero_sends_every_token_to_the_webhook(ttl: int, asked: int, tm
     async def body() -> None:
         async with open_server(**options) as server:
             hook = Counting(reviewed(authenticated=True, user={"username": "hooked"}))
-            server.plane.trust.authentication.host.targets["webhook"] = hook
+            server.assembly.trust.authentication.host.targets["webhook"] = hook
             for _ in range(3):
                 assert (await who(server, token="theirs"))["username"] == "hooked"
             assert hook.asked == asked

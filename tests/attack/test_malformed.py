@@ -92,7 +92,7 @@ def authorizations(way: EveryWay, random: Random) -> Iterator[Attempt]:
 def tokens(way: EveryWay, random: Random) -> Iterator[Attempt]:
     good = tuple(way.tokens.values())
     signed = [one for one in good if one.count(".") == 2]
-    key = way.server.plane.trust.authentication.tokens.keys.public_keys[0]
+    key = way.server.assembly.trust.authentication.tokens.keys.public_keys[0]
     known = encode("PUBLIC KEY", key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).decode()
     while True:
         one = random.choice(signed)

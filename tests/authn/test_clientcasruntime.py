@@ -149,13 +149,13 @@ def test_without_allowed_names_the_bundles_may_not_overlap(bundle: Path, tmp_pat
 
 def test_new_connections_are_told_the_names_of_both_bundles(bundle: Path, ca: ThrowawayCA) -> None:
     async def test(server: Server) -> None:
-        assert server.plane.trust.authentication.client_cas.every == (
+        assert server.assembly.trust.authentication.client_cas.every == (
             server.ca.authority.certificate,
             ca.authority.certificate,
         )
-        before = server.plane.trust.context.current
+        before = server.assembly.trust.context.current
         await changed(server, bundle, ThrowawayCA(now=EPOCH).certificate_pem)
-        assert server.plane.trust.context.current is not before
+        assert server.assembly.trust.context.current is not before
 
     in_server_with(test, requestheader_client_ca_file=str(bundle), **PROXY)
 
@@ -171,7 +171,7 @@ def test_the_config_map_keeps_what_others_wrote(key: str, value: str) -> None:
     async def test(server: Server) -> None:
         patch = {"data": {key: value}}
         await server.call("PATCH", CONFIG_MAP, body=patch, content_type="application/merge-patch+json")
-        await server.plane.upkeep.trust_publisher.publish_client_cas()
+        await server.assembly.upkeep.trust_publisher.publish_client_cas()
         data = (await server.get(CONFIG_MAP)).obj["data"]
         assert data == {"client-ca-file": server.ca.certificate_pem.decode(), key: value}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from mooring.controlplane.datadirectory import Reloading
 from mooring.pki.x509.clusterca import CaState
-from mooring.plane.datadirectory import Reloading
 from mooring.server.authentication.clientcas import FollowedClientCas
 from tests.support.authnhost import configured
 from tests.support.testca import ThrowawayCA

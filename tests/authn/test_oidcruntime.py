@@ -21,8 +21,8 @@ from mooring.authn.credentials import Credentials
 from mooring.authn.oidc.authenticationconfig import parse
 from mooring.authn.oidc.authenticator import IssuerConfig, OidcAuthenticator
 from mooring.authn.verdict import Accepted, Rejected
+from mooring.controlplane.datadirectory import Reloading
 from mooring.errors import ConfigError
-from mooring.plane.datadirectory import Reloading
 from mooring.secret import Secret
 from mooring.server.authentication.oidc import (
     HEALTHY_SECONDS,

@@ -13,7 +13,7 @@ from mooring import authn
 from mooring.authn.credentials import NOTHING, Authenticator
 from mooring.authn.host import Running
 from mooring.authn.table import NAMES, PROVIDERS, SUBJECTS, build
-from mooring.plane.configuration import SUBJECTS as SERVER_SUBJECTS
+from mooring.controlplane.configuration import SUBJECTS as SERVER_SUBJECTS
 from tests.support.authnhost import AuthnHost, configured
 from tests.support.testca import ThrowawayCA
 from tests.support.tokenwebhook import kubeconfig

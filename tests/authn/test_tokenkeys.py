@@ -20,13 +20,13 @@ from mooring.authn.lastuses import LastUses
 from mooring.authn.login import UserTokenAuthenticator, claims_of
 from mooring.authn.serviceaccount import LegacyServiceAccountAuthenticator, ServiceAccountAuthenticator
 from mooring.authn.verdict import Accepted, Rejected
+from mooring.controlplane.configuration import server_config
+from mooring.controlplane.datadirectory import Reloading
+from mooring.controlplane.keystore import KeyStore, prepare
 from mooring.errors import ConfigError
 from mooring.identity import UserInfo
 from mooring.pki.jwt.token import TokenSigner
 from mooring.pki.keys import PrivateKey, generate_key, private_key_pem, public_key_pem
-from mooring.plane.configuration import server_config
-from mooring.plane.datadirectory import Reloading
-from mooring.plane.keystore import KeyStore, prepare
 from mooring.secret import Secret
 from mooring.server.authentication.providers import FollowedTokenKeys
 from tests.support.slowkeys import rsa_key

@@ -21,8 +21,8 @@ from mooring.cli.options.configfile import read
 from mooring.cli.server import serve
 from mooring.cli.server.serve import server
 from mooring.client import files
+from mooring.controlplane.configuration import ServerConfig, declared_settings
 from mooring.errors import ConfigError
-from mooring.plane.configuration import ServerConfig, declared_settings
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import AuditSettings, FlowControlSettings, ServingSettings
 from mooring.settings.storage import StorageSettings

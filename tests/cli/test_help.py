@@ -7,7 +7,7 @@ import json
 import pytest
 
 from mooring import __version__, build
-from mooring.plane.configuration import SUBJECTS, declared_settings
+from mooring.controlplane.configuration import SUBJECTS, declared_settings
 from tests.support.commandline import CommandLine, mooring
 
 __all__ = ["mooring"]

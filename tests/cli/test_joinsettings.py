@@ -21,7 +21,7 @@ from mooring.cli.join.agent import agent
 from mooring.cli.join.flags import SETTINGS, SUBJECTS, Given
 from mooring.cli.join.join import join
 from mooring.cli.options.declared import settings_options
-from mooring.plane.configuration import declared_settings
+from mooring.controlplane.configuration import declared_settings
 from mooring.settings.declaration import DURATION, LINES, OPTIONAL_DURATION, OPTIONAL_PORT, PORT, SWITCH, Setting
 from mooring.trust.discovery.fetch import Polling
 from mooring.trust.joinconfiguration import ByFile, ByToken, JoinPlan, JoinSettings

@@ -13,8 +13,8 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.cli import kubeconfig
 from mooring.cli.server.init import FirstTokenFlags
+from mooring.controlplane.publishing import firstboot
 from mooring.errors import ConflictError, PeerError
-from mooring.plane.publishing import firstboot
 from mooring.trust.bootstraptoken.token import TokenError, parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
 

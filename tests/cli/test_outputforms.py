@@ -25,7 +25,7 @@ from mooring.cli.printing import echo, print_table, table
 from mooring.cli.restorecheck import REMEDIES
 from mooring.cli.token import impact
 from mooring.cli.token import list as tokenlist
-from mooring.plane.snapshots import ON_DEMAND, snapshot_path
+from mooring.controlplane.snapshots import ON_DEMAND, snapshot_path
 from tests.support.rows import each_row
 
 SETS: Mapping[str, frozenset[str]] = {

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from mooring.cli.main import SECRET_OPTIONS, program, without_secrets
-from mooring.plane.configuration import SUBJECTS
+from mooring.controlplane.configuration import SUBJECTS
 from mooring.trust.k3s.agentfile import k3s_keys, refused_flag
 from tests.support.ports import free_port
 

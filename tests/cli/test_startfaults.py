@@ -16,9 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from mooring.cli import main
+from mooring.controlplane import addresses
+from mooring.controlplane.datadirectory import open_lock
 from mooring.errors import ConfigError
-from mooring.plane import addresses
-from mooring.plane.datadirectory import open_lock
 from tests.support.commandline import CommandLine, Outcome, mooring
 
 __all__ = ["mooring"]
@@ -96,7 +96,7 @@ def test_a_lock_file_that_cannot_be_opened(
     def refuse(*_: Any) -> int:
         raise OSError(code, os.strerror(code), "lock")
 
-    monkeypatch.setattr("mooring.plane.datadirectory.os.open", refuse)
+    monkeypatch.setattr("mooring.controlplane.datadirectory.os.open", refuse)
     with pytest.raises(ConfigError, match=remedy):
         open_lock(tmp_path / "lock")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mooring.clock import SystemClock
-from mooring.plane.snapshots import save
+from mooring.controlplane.snapshots import save
 from mooring.storage.sqlite.driver import SqliteStorage
 from tests.support.commandline import CommandLine, mooring
 

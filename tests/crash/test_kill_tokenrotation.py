@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from mooring.clock import SystemClock
-from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.sharedkeys.files import SharedKeyFiles
-from mooring.plane.sharedkeys.share import SharedKeys
-from mooring.plane.sharedkeys.tokenfile import ServerTokenFile
+from mooring.controlplane.configuration import ServerConfig, server_config
+from mooring.controlplane.sharedkeys.files import SharedKeyFiles
+from mooring.controlplane.sharedkeys.share import SharedKeys
+from mooring.controlplane.sharedkeys.tokenfile import ServerTokenFile
 from mooring.secret import Secret
 from mooring.storage.keyspace import FORMAT_LEVEL
 from mooring.storage.sqlite.driver import SqliteStorage
@@ -67,7 +67,7 @@ def whole(tmp_path: Path, mooring: CommandLine) -> Path:
 
 @pytest.mark.crash
 def test_killed_between_any_two_changes_of_its_disk(tmp_path: Path, whole: Path) -> None:
-    """Without a grace, and with a token that nobody else knows: tests/plane/sharedkeys has the other cases."""
+    """Without a grace, and with a token that nobody else knows: tests/controlplane/sharedkeys has the other cases."""
     before = SharedKeyFiles(whole).key_set().files
     for n in range(1, 100):
         data = tmp_path / str(n)

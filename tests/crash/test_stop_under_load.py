@@ -1,4 +1,4 @@
-"""SIGTERM while clients work (`mooring.plane.serverprocess`, `mooring.plane.assemble`).
+"""SIGTERM while clients work (`mooring.controlplane.serverprocess`, `mooring.controlplane.assemble`).
 
 Invariants: requests under way are answered, watches end as after their timeout, the process exits with 0, the Lease is released so
 that the next start leads at once; a second SIGTERM ends a drain that waits for a client.

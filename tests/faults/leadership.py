@@ -20,7 +20,7 @@ from mooring.cli.issuance import certificates_in, fetch_records, fetch_requests
 from mooring.client.cluster import ClusterClient, ListResult, Target
 from mooring.client.listwatch import follow
 from mooring.clock import SystemClock, parse_rfc3339
-from mooring.plane.storewatermark.watermarkfile import read_watermark
+from mooring.controlplane.storewatermark.watermarkfile import read_watermark
 from mooring.reconcile.leaderelection import NAME, NAMESPACE
 from mooring.trust.issuancelog import unrecorded, verify
 

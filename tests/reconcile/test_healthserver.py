@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from mooring.plane import controllersprocess
-from mooring.plane.controllersprocess import HealthServer
+from mooring.controlplane import controllersprocess
+from mooring.controlplane.controllersprocess import HealthServer
 
 FAILURES = {"one": "", "two": ""}
 

@@ -16,9 +16,9 @@ from mooring.api.kind import Change
 from mooring.api.kinds import KINDS
 from mooring.api.view import ViewFollower
 from mooring.apimachinery.schema import Obj
+from mooring.controlplane.encryption import stored_resources
 from mooring.errors import AlreadyExistsError, ConflictError, InternalServerError, InvalidError
 from mooring.identity import UserInfo
-from mooring.plane.encryption import stored_resources
 from mooring.registry.cache.events import encoded
 from mooring.registry.cache.watchcache import WatchCache
 from mooring.registry.write.writer import WRITE_TRIES

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from mooring.controlplane.encryption import stored_resources
 from mooring.errors import InternalServerError
-from mooring.plane.encryption import stored_resources
 from mooring.registry.cache.views import MAX_AGE_SECONDS
 from mooring.registry.cache.watchcache import RETRY_LAST
 from mooring.storage.encryption.providers import Providers

@@ -16,8 +16,8 @@ import pytest
 
 from mooring.client.files import read_limited
 from mooring.client.sourceaddress import detected_addresses
+from mooring.controlplane.addresses import published
 from mooring.listensockets import is_of_this_machine
-from mooring.plane.addresses import published
 from mooring.settings.addresses import parse_endpoint
 from tests.support import forkserver
 from tests.support.network import ENTER, Network, missing, network

@@ -26,7 +26,7 @@ CONFIG = "/v1-k3s/config"
 
 
 BRISK = """
-from mooring.plane.sharedkeys import share
+from mooring.controlplane.sharedkeys import share
 from mooring.storage import formatlevel
 share.FOLLOW_SECONDS = formatlevel.RENEW_SECONDS = 0.3
 from mooring.cli.main import main

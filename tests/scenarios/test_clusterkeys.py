@@ -1,6 +1,6 @@
 """A cluster whose keys are lost beside its data, or are those of another: what the commands say, and the ways back.
 
-Servers and commands are real. The tables of all states are in tests/plane/sharedkeys/test_keysmadeonce.py.
+Servers and commands are real. The tables of all states are in tests/controlplane/sharedkeys/test_keysmadeonce.py.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import pytest
 
 from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import PLURAL, entry_name
+from mooring.controlplane.storewatermark.watermarkfile import read_watermark
 from mooring.errors import ApiError, MooringError, UnauthorizedError
 from mooring.identity import NODES
-from mooring.plane.storewatermark.watermarkfile import read_watermark
 from mooring.trust.kubeconfig import KubeconfigUser
 from tests.scenarios.test_revocation import jane, user_of
 from tests.scenarios.test_tombstones import until

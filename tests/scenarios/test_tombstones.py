@@ -15,6 +15,7 @@ import pytest
 from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import PLURAL, entry_name
 from mooring.client.cluster import ClusterClient
+from mooring.controlplane.storewatermark.watermarkfile import FILE_NAME, read_watermark
 from mooring.errors import (
     ApiError,
     ConflictError,
@@ -26,7 +27,6 @@ from mooring.errors import (
 from mooring.identity import NODES
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
-from mooring.plane.storewatermark.watermarkfile import FILE_NAME, read_watermark
 from mooring.secret import Secret
 from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.kubeconfig import KubeconfigUser

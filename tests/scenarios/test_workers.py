@@ -18,9 +18,9 @@ from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.requests import drive_fetching, fetch
 from mooring.clock import SystemClock
+from mooring.controlplane.lifecycle import process_identity
 from mooring.errors import PeerError
 from mooring.pki.keys import generate_key
-from mooring.plane.lifecycle import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken

@@ -13,7 +13,7 @@ import pytest
 
 from mooring.agent.join import join
 from mooring.client.cluster import ClusterClient
-from mooring.plane.lifecycle import process_identity
+from mooring.controlplane.lifecycle import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.secret import Secret
 from tests.support import etcd

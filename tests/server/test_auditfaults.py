@@ -584,7 +584,7 @@ def served(path: Path, mode: str, body: Callable[[Server, Faults], Any], **optio
     async def run() -> None:
         async with open_server(audit_log_path=str(path), audit_log_mode=mode, **options) as server:
             calls = Faults()
-            server.plane.base.audit.log._file._calls = calls
+            server.assembly.base.audit.log._file._calls = calls
             await body(server, calls)
 
     asyncio.run(run())
@@ -646,7 +646,7 @@ def test_blocking_strict_is_ready_while_the_file_grows_because_it_cannot_be_rota
 
     async def body(server: Server, calls: Faults) -> None:
         calls.always["rename"] = errno.EROFS
-        server.plane.base.audit.log._file._max_bytes = 1
+        server.assembly.base.audit.log._file._max_bytes = 1
         assert (await server.call("GET", READ)).status == 200
         ready = await server.call("GET", "/readyz?verbose")
         assert ready.status == 200, "every record is written"

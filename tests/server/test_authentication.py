@@ -550,7 +550,7 @@ async def test_an_http2_connection_ends_after_a_reply_to_nobody_in_particular(
 def test_http2_is_offered_unless_it_is_disabled(flags: dict[str, Any], agreed: bytes) -> None:
     async def look() -> None:
         async with open_server(**flags) as server:
-            tls, client = SSL.Connection(server.plane.trust.context.current), SSL.Context(SSL.TLS_CLIENT_METHOD)
+            tls, client = SSL.Connection(server.assembly.trust.context.current), SSL.Context(SSL.TLS_CLIENT_METHOD)
             client.set_alpn_protos([b"h2", b"http/1.1"])
             peer = SSL.Connection(client)
             tls.set_accept_state()

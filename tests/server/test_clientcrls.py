@@ -112,7 +112,7 @@ def test_a_ca_and_its_crl_come_together_and_the_crl_is_in_force_first(tmp_path: 
             seen.append((await server.get(SECRETS, via=via)).status)
 
         tasks: list[asyncio.Task[None]] = []
-        cas = server.plane.trust.authentication.client_cas
+        cas = server.assembly.trust.authentication.client_cas
         cas.subscribe(lambda: tasks.append(asyncio.ensure_future(notice())))
         await files.change(
             server,
@@ -153,7 +153,7 @@ def test_past_next_update_a_required_crl_answers_503_and_ends_watches(tmp_path: 
     async def test(server: Server, files: Files) -> None:
         via = connection([JANE.der])
         watch = await server.follow(WATCH, via=via)
-        expiry = server.plane.upkeep.expiry_watch
+        expiry = server.assembly.upkeep.expiry_watch
         await expiry.look()
         await settle()
         assert (expiry.passes, watch.ended) == (True, False)
@@ -182,7 +182,7 @@ def test_past_next_update_a_crl_that_is_not_required_still_counts_with_a_warning
         assert (await server.get(SECRETS, via=connection([JANE.der]))).status == 401
         assert (await server.get(SECRETS, via=connection([JOE.der]))).status == 200
         with caplog.at_level(logging.WARNING):
-            await server.plane.upkeep.expiry_watch.look()
+            await server.assembly.upkeep.expiry_watch.look()
 
     in_server(tmp_path, test)
     assert "a CRL of client-crl-file expired" in caplog.text

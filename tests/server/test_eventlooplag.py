@@ -63,13 +63,13 @@ def test_a_timer_that_recurs_measures(monkeypatch: pytest.MonkeyPatch) -> None:
 @in_server
 async def test_a_server_whose_loop_is_late_is_not_ready_but_alive(server: Server) -> None:
     for _ in range(SAMPLES):
-        server.plane.http.event_loop_lag.note(LATE)
+        server.assembly.http.event_loop_lag.note(LATE)
     assert (await server.get("/readyz")).status == 500
     assert b"[-]event-loop failed" in (await server.get("/readyz")).body
     assert (await server.get("/readyz/event-loop")).status == 500
     assert [(await server.get(path)).status for path in ("/livez", "/healthz")] == [200, 200], "a restart does not help"
     for _ in range(SAMPLES):
-        server.plane.http.event_loop_lag.note(IN_TIME)
+        server.assembly.http.event_loop_lag.note(IN_TIME)
     assert (await server.get("/readyz")).status == 200
 
 

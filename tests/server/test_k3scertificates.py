@@ -93,8 +93,8 @@ def der_of(key: PrivateKey = KEY) -> bytes:
 @asynccontextmanager
 async def controllers_of(server: Server) -> AsyncIterator[None]:
     """Run the controllers of a server, as on the leader."""
-    task = asyncio.ensure_future(server.plane.controllers.elector.run(server.plane.controllers.reconciler.run))
-    await until(lambda: server.plane.controllers.elector.leading)
+    task = asyncio.ensure_future(server.assembly.controllers.elector.run(server.assembly.controllers.reconciler.run))
+    await until(lambda: server.assembly.controllers.elector.leading)
     try:
         yield
     finally:
@@ -110,7 +110,7 @@ def supervised(*, controllers: bool = True, **flags: Any) -> Callable[[Case], Ca
             async def body() -> None:
                 settings = {"k3s_supervisor": True, "server_token": SERVER_TOKEN, "agent_token": AGENT_TOKEN, **flags}
                 async with open_server(**settings) as server:
-                    assert server.plane.http.supervisor is not None
+                    assert server.assembly.http.supervisor is not None
                     try:
                         if controllers:
                             async with controllers_of(server):
@@ -118,7 +118,7 @@ def supervised(*, controllers: bool = True, **flags: Any) -> Callable[[Case], Ca
                         else:
                             await test(server)
                     finally:
-                        await server.plane.http.supervisor.passwords.close()
+                        await server.assembly.http.supervisor.passwords.close()
 
             asyncio.run(body())
 
@@ -865,8 +865,8 @@ async def test_so_many_passwords_of_one_source_are_verified_at_a_time(server: Se
 @supervised()
 async def test_the_second_certificate_of_a_kubelet_waits_for_no_other_password(server: Server) -> None:
     assert (await post(server, SERVING)).status == 200
-    assert server.plane.http.supervisor is not None
-    passwords, released = server.plane.http.supervisor.passwords, threading.Event()
+    assert server.assembly.http.supervisor is not None
+    passwords, released = server.assembly.http.supervisor.passwords, threading.Event()
     for _ in range(THREADS):
         passwords._threads.submit(released.wait)
     others = [
@@ -959,8 +959,8 @@ async def test_wrong_passwords_of_many_names_count_as_guesses(server: Server) ->
 async def test_guesses_of_one_name_from_many_sources_hold_two_places(server: Server) -> None:
     """Each is the first wrong password of its source. Joins under other names go on meanwhile."""
     assert (await post(server, SERVING)).status == 200
-    assert server.plane.http.supervisor is not None
-    passwords, released = server.plane.http.supervisor.passwords, threading.Event()
+    assert server.assembly.http.supervisor is not None
+    passwords, released = server.assembly.http.supervisor.passwords, threading.Event()
     for _ in range(THREADS):
         passwords._threads.submit(released.wait)
     wrong = of_node(password=OTHER_PASSWORD)

@@ -50,7 +50,7 @@ def in_server_of(keystone: Keystone, test: Callable[[Server], Awaitable[None]], 
             try:
                 await test(server)
             finally:
-                await server.plane.trust.authentication.close()
+                await server.assembly.trust.authentication.close()
 
     asyncio.run(run())
 
@@ -194,7 +194,7 @@ def test_the_ca_file_is_followed(imitation: SimulatedKeystone, monkeypatch: pyte
         assert (await user(server, "jane", "hunter2"))["username"] == "jane"
         await settle()
         assert len(closed) == 3
-        await server.plane.trust.authentication.close()
+        await server.assembly.trust.authentication.close()
         assert len(set(closed)) == len(closed) == 4, "the connections in use as well"
 
     in_server_of(imitation, test)

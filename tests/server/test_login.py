@@ -328,7 +328,7 @@ def test_what_was_issued_is_in_the_audit_record_and_the_credential_is_not(tmp_pa
         issued.append(await room.certificate())
         issued.append(await room.login({}))
         issued.append(await room.login({}, (("x-remote-user", "system:admin"),)))
-        text = generate_latest(room.server.plane.base.metrics.registry).decode()
+        text = generate_latest(room.server.assembly.base.metrics.registry).decode()
         for result in ("certificate", "token", "refused"):
             assert f'mooring_logins_total{{result="{result}"}} 1.0' in text
 

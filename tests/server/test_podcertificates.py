@@ -166,7 +166,7 @@ def test_requests_that_wait_are_judged_by_the_policy_that_changed(tmp_path: Path
             assert (await server.get(f"{CSRS}/csr")).obj["status"]["conditions"][0]["type"] == "WouldFail"
             assert "conditions" not in (await server.get(place)).obj["status"]
             policy.write_text(POLICY % "rules: [{name: all}], podCertificates: {trustDomain: cluster.example}")
-            reloading = server.plane.trust.authentication.reloading
+            reloading = server.assembly.trust.authentication.reloading
             await reloading.look()
             await reloading.look()
             await server.clock.advance(1)

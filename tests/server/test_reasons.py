@@ -173,7 +173,7 @@ ELSEWHERE: Mapping[str, str] = {
     "rotated-agent-token": "tests/server/test_supervisor.py",
     "supervisor-no-credential": "tests/server/test_supervisor.py",
     "supervisor-wrong-group": "tests/server/test_supervisor.py",
-    "retired-ca": "tests/pki/test_verify.py, tests/plane/rollover/test_files.py",
+    "retired-ca": "tests/pki/test_verify.py, tests/controlplane/rollover/test_files.py",
     "bad-serial-number": "tests/pki/test_verify.py: openssl makes such a certificate, the library does not",
     "object-unreadable": "tests/server/test_unreadable.py",
     "supervisor-impersonation": "tests/server/test_supervisor.py",

@@ -281,7 +281,7 @@ def a_hashed_password_that(was: str, becomes: str) -> Scenario:
 
 
 async def an_id_token_whose_key_was_withdrawn(server: Server, directory: Path) -> Offer:
-    issuer = JwtIssuer(config(), "oidc/1", server.plane.http.open_watches._changed.set)
+    issuer = JwtIssuer(config(), "oidc/1", server.assembly.http.open_watches._changed.set)
     issuer.learn(published(), server.clock.now())
     provider = OidcAuthenticator()
     provider.replace([issuer])
@@ -747,7 +747,7 @@ def test_who_may_not_ask_any_more_gets_no_answer_to_a_review_that_waited(end: st
     async def body() -> None:
         async with scene(tmp_path, by_serial_number) as (server, offer):
             begun, goes_on = asyncio.Event(), asyncio.Event()
-            stage = server.plane.trust.authentication.deferred_authentication
+            stage = server.assembly.trust.authentication.deferred_authentication
             settled = stage.settle
 
             async def slowly(*how: Any) -> Any:
@@ -836,8 +836,10 @@ async def a_deleted_token_of_an_agent(server: Server, directory: Path) -> Offer:
 
 async def a_replaced_server_token(server: Server, directory: Path) -> Offer:
     async def end(server: Server) -> None:
-        assert server.plane.http.supervisor is not None
-        judge = next(one for one in server.plane.http.supervisor.supervisor.authenticators if one.name == "k3s-token")
+        assert server.assembly.http.supervisor is not None
+        judge = next(
+            one for one in server.assembly.http.supervisor.supervisor.authenticators if one.name == "k3s-token"
+        )
         cast(K3sTokenAuthenticator, judge).accepted = AcceptedTokens(digest(Secret(b"another-token-of-the-server")))
 
     basic = base64.b64encode(f"node:{SERVER_TOKEN}".encode()).decode()
@@ -868,8 +870,8 @@ def test_a_credential_that_ends_while_an_agent_of_k3s_waits_gets_no_certificate(
             assert refused(await (finished or request.finish())) == (401, "not authorized")
             assert (await server.get(CSRS)).obj["items"] == []
             assert flow.free_seats == 1
-            assert server.plane.http.supervisor is not None
-            await server.plane.http.supervisor.passwords.close()
+            assert server.assembly.http.supervisor is not None
+            await server.assembly.http.supervisor.passwords.close()
 
     asyncio.run(body())
 

@@ -199,7 +199,7 @@ async def test_a_dry_run_is_no_guess_and_leaves_no_trace(server: Server, caplog:
             reply = await server.post(f"{PATH}/explain", {"token": f"abcdef.{number:016d}"})
             assert (reply.status, reply.obj["authenticated"]) == (200, False)
     assert (await server.get(f"{PATH}/refusals")).obj["items"] == []
-    assert b"mooring_refused_guesses_total 0.0" in generate_latest(server.plane.base.metrics.registry)
+    assert b"mooring_refused_guesses_total 0.0" in generate_latest(server.assembly.base.metrics.registry)
     assert "0000000000000007" not in caplog.text
 
 

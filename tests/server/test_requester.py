@@ -170,7 +170,7 @@ def test_the_request_of_a_deleted_machine_is_not_signed() -> None:
 def test_a_revocation_between_signature_and_publication_is_in_time() -> None:
     async def test(server: Server, pair: Pair, via: TlsConnection) -> None:
         assert (await server.post(CSRS, csr(), via=via)).status == 201
-        reconciler, record = server.plane.controllers.reconciler, server.plane.controllers.reconciler._record
+        reconciler, record = server.assembly.controllers.reconciler, server.assembly.controllers.reconciler._record
 
         async def revoke_meanwhile(entry: Any, fresh_key: bool) -> None:
             await record(entry, fresh_key)
@@ -194,8 +194,8 @@ def test_of_requests_approved_at_one_moment_one_gets_a_certificate_for_a_fresh_k
         async with open_server(cluster_signing_policy_file=str(policy)) as server, controllers_of(server):
             names = [f"r{number}" for number in range(6)]
             reconciler, record, together = (
-                server.plane.controllers.reconciler,
-                server.plane.controllers.reconciler._record,
+                server.assembly.controllers.reconciler,
+                server.assembly.controllers.reconciler._record,
                 asyncio.Barrier(6),
             )
 

@@ -648,7 +648,7 @@ async def test_health_is_ok_in_two_letters(server: Server) -> None:
 @in_server
 async def test_health_by_name(server: Server) -> None:
     wrong = False
-    server.plane.http.health.add("wrong", lambda: wrong, "livez")
+    server.assembly.http.health.add("wrong", lambda: wrong, "livez")
     answer = await server.get("/livez?verbose")
     assert answer.status == 500
     assert answer.text.splitlines() == [

@@ -14,13 +14,13 @@ from cryptography import x509
 
 from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.clock import JUMP_SECONDS
+from mooring.controlplane.revocationlist import LEAST_REST, RENEW, RevocationListPublisher
 from mooring.identity import MASTERS
 from mooring.pki.keys import public_key_fingerprint
 from mooring.pki.x509 import profiles
 from mooring.pki.x509.authority import Authority
 from mooring.pki.x509.clusterca import CaState, ClusterCa
 from mooring.pki.x509.crl import SignedList, revocation_list, revoked_certificate
-from mooring.plane.revocationlist import LEAST_REST, RENEW, RevocationListPublisher
 from mooring.server.openwatches import PAUSE_SECONDS
 from mooring.server.transport.tlsconnection import TlsConnection
 from tests.support.manualclock import EPOCH, settle
@@ -182,7 +182,7 @@ CRL = "/mooring/v1/crl"
 
 
 async def published(server: Server) -> x509.CertificateRevocationList:
-    await server.plane.upkeep.revocation_list.publish()
+    await server.assembly.upkeep.revocation_list.publish()
     reply = await server.get(CRL, via=server.user("anyone"))
     assert (reply.status, reply.headers["content-type"]) == (200, "application/x-pem-file")
     return x509.load_pem_x509_crl(reply.body)
@@ -190,7 +190,7 @@ async def published(server: Server) -> x509.CertificateRevocationList:
 
 @in_server
 async def test_the_crl_lists_what_is_revoked(server: Server) -> None:
-    follower = asyncio.ensure_future(server.plane.upkeep.revocation_list.run())
+    follower = asyncio.ensure_future(server.assembly.upkeep.revocation_list.run())
     await settle()
     pair, _ = jane(server)
     key = {"publicKey": "sha256:" + "ab" * 32, "notAfter": "2999-01-01T00:00:00Z"}
@@ -214,7 +214,7 @@ async def test_the_crl_lists_what_is_revoked(server: Server) -> None:
 
 @in_server
 async def test_the_crl_is_signed_again_after_a_change_and_after_a_day(server: Server) -> None:
-    publisher = server.plane.upkeep.revocation_list
+    publisher = server.assembly.upkeep.revocation_list
     follower = asyncio.ensure_future(publisher.run())
     while publisher.current is None:
         await asyncio.sleep(0.001)

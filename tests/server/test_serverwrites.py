@@ -58,9 +58,9 @@ async def nothing(server: Server) -> None:
 @asynccontextmanager
 async def controllers(server: Server) -> Any:
     """Run the controllers of the server, as the holder of their Lease."""
-    plane = server.plane
-    task = asyncio.ensure_future(plane.controllers.elector.run(plane.controllers.reconciler.run))
-    await until(lambda: plane.controllers.elector.leading)
+    assembly = server.assembly
+    task = asyncio.ensure_future(assembly.controllers.elector.run(assembly.controllers.reconciler.run))
+    await until(lambda: assembly.controllers.elector.leading)
     try:
         yield
     finally:
@@ -93,7 +93,7 @@ def test_first_boot_leaves_a_record_of_each_object(tmp_path: Path) -> None:
 
 def test_a_second_start_that_writes_nothing_records_nothing(tmp_path: Path) -> None:
     async def again(server: Server) -> None:
-        await server.plane.upkeep.first_boot.run()
+        await server.assembly.upkeep.first_boot.run()
 
     once = records_of(tmp_path, nothing)
     (tmp_path / "audit.log").unlink()

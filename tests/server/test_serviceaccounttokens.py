@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from mooring.apimachinery.schema import Obj
+from mooring.controlplane.maintenance import record
 from mooring.identity import NODES
 from mooring.pki.jwt.serviceaccount import LegacyToken
 from mooring.pki.jwt.token import TokenSigner, decode_unverified
-from mooring.plane.maintenance import record
 from tests.support.auditlog import request_records
 from tests.support.serverroom import Reply, Server, in_server, open_server
 from tests.support.slowkeys import rsa_key
@@ -76,7 +76,7 @@ async def reviewed(server: Server, token: str, *audiences: str) -> Any:
 
 def test_the_first_issuer_signs_and_tokens_of_all_are_accepted() -> None:
     async def test(server: Server) -> None:
-        signer = server.plane.trust.authentication.tokens.keys.signer
+        signer = server.assembly.trust.authentication.tokens.keys.signer
         new = await issued(server)
         claims = decode_unverified(new)[1]
         assert (claims["iss"], claims["aud"]) == (NEW, [NEW, OLD])
@@ -125,7 +125,7 @@ def test_relying_parties_are_sent_where_the_keys_are() -> None:
 @in_server
 async def test_keys_change_for_authentication_issue_and_discovery_at_once(server: Server) -> None:
     await server.create("serviceaccounts", {"metadata": {"name": "robot"}})
-    followed = server.plane.trust.authentication.tokens
+    followed = server.assembly.trust.authentication.tokens
     first, other = followed.keys.signer, TokenSigner(rsa_key(2048), ISSUER)
     old = await issued(server)
     followed._replace(other, {"sa.pub": (first.public_key,)})
@@ -317,7 +317,7 @@ async def held(server: Server, **labels: str) -> str:
     """Return the token of the Secret `held`, as the token controller makes it."""
     account = (await server.get("/api/v1/namespaces/default/serviceaccounts/robot")).obj
     says = LegacyToken("default", "held", "robot", account["metadata"]["uid"])
-    token = server.plane.trust.authentication.tokens.keys.signer.sign(says.claims())
+    token = server.assembly.trust.authentication.tokens.keys.signer.sign(says.claims())
     metadata = {"name": "held", "annotations": {"kubernetes.io/service-account.name": "robot"}, "labels": labels}
     data = {"token": base64.b64encode(token.encode()).decode()}
     await server.create("secrets", {"metadata": metadata, "type": "kubernetes.io/service-account-token", "data": data})
@@ -373,18 +373,18 @@ def test_the_day_of_the_last_use_is_written_behind_the_request() -> None:
         before = server.registry.cache.revision
         explanation = await server.post("/debug/authentication/explain", {"token": token})
         assert explanation.obj["authenticated"] is True
-        assert server.plane.trust.authentication.last_uses.take() == (), "who only asks does not use it"
+        assert server.assembly.trust.authentication.last_uses.take() == (), "who only asks does not use it"
         assert await who(server, token) == NAME
         assert server.registry.cache.revision == before, "the request itself writes nothing"
         for _ in range(2):
-            await record(server.plane.trust.authentication.last_uses, server.registry, server.clock)
+            await record(server.assembly.trust.authentication.last_uses, server.registry, server.clock)
         assert (await server.get("/api/v1/namespaces/default/secrets/held")).obj["metadata"]["labels"] == {
             "mine": "1",
             label: "2026-01-02",
         }
         written = server.registry.cache.revision
         assert await who(server, token) == NAME
-        await record(server.plane.trust.authentication.last_uses, server.registry, server.clock)
+        await record(server.assembly.trust.authentication.last_uses, server.registry, server.clock)
         assert server.registry.cache.revision == written, "once a day"
 
     in_server_with(test)

@@ -151,7 +151,7 @@ def test_a_machine_that_ends_between_signature_and_publication_gets_no_serving_c
     async def test(server: Server, pair: Pair, via: TlsConnection) -> None:
         await report(server)
         await server.clock.advance(5)
-        reconciler, record = server.plane.controllers.reconciler, server.plane.controllers.reconciler._record
+        reconciler, record = server.assembly.controllers.reconciler, server.assembly.controllers.reconciler._record
 
         async def end_meanwhile(*entry: Any) -> None:
             await record(*entry)

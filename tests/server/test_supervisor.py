@@ -76,7 +76,7 @@ async def ask(server: Server, path: str, *credential: str, method: str = "GET", 
 async def test_public_paths_need_no_credential_and_read_none(server: Server) -> None:
     for credential in ((), ("node", "wrong")):
         assert (await ask(server, "/ping", *credential)).text == "pong"
-        assert (await ask(server, "/cacerts", *credential)).body == server.plane.trust.serving.root_ca.pem
+        assert (await ask(server, "/cacerts", *credential)).body == server.assembly.trust.serving.root_ca.pem
 
 
 PROTECTED = [row for row in ROUTES if row.access is not Access.PUBLIC]
@@ -495,7 +495,7 @@ def test_reading_and_changing_do_not_displace_each_other() -> None:
 
 @supervised()
 async def test_beyond_the_places_the_answer_is_429_with_retry_after(server: Server) -> None:
-    supervisor = server.plane.http.supervisor
+    supervisor = server.assembly.http.supervisor
     assert supervisor is not None
     with ExitStack() as held:
         for _ in range(MAX_READING):
@@ -527,14 +527,14 @@ async def test_agents_read_cas_configuration_addresses_and_readiness(server: Ser
     config = (await read("/v1-k3s/config")).obj
     assert (config["ClusterDomain"], config["HTTPSPort"], config["EncryptSecrets"]) == ("example.internal", 6443, False)
     assert (await read("/v1-k3s/apiservers")).obj == ["192.0.2.10:6443"]
-    server.plane.http.event_loop_lag.start()
+    server.assembly.http.event_loop_lag.start()
     assert (await read("/v1-k3s/readyz")).status in (200, 503)
 
 
 @supervised()
 async def test_readiness_is_that_of_the_server(server: Server) -> None:
     assert (await ask(server, "/v1-k3s/readyz", "node", SERVER_TOKEN)).text == "ok"
-    server.plane.base.stopping.set()
+    server.assembly.base.stopping.set()
     late = await ask(server, "/v1-k3s/readyz", "node", SERVER_TOKEN)
     assert (late.status, late.message) == (503, "runtime core not ready")
 
@@ -558,7 +558,7 @@ def test_an_agent_of_k3s_shows_the_text_of_a_failure(
 
     @supervised()
     async def body(server: Server) -> None:
-        monkeypatch.setattr("mooring.plane.parts.http.api_server_addresses", fail)
+        monkeypatch.setattr("mooring.controlplane.parts.http.api_server_addresses", fail)
         headers = [("Accept", accept)] if accept else []
         answer = await ask(server, "/v1-k3s/apiservers", "node", SERVER_TOKEN, headers=headers)
         assert (answer.status, answer.obj["kind"], answer.obj["code"]) == (code, "Status", code)
@@ -733,7 +733,7 @@ async def session(server: Server, outlet: Outlet) -> tuple[WebSocketWriter, asyn
 async def test_a_node_keeps_a_session_with_pings(server: Server) -> None:
     outlet = Outlet()
     writer, task = await session(server, outlet)
-    supervisor = server.plane.http.supervisor
+    supervisor = server.assembly.http.supervisor
     assert supervisor is not None
     assert len(supervisor.tunnels) == 1
     for _ in range(30):
@@ -759,7 +759,7 @@ async def test_a_silent_agent_loses_its_session(server: Server) -> None:
 @supervised()
 async def test_sessions_end_when_the_server_stops(server: Server) -> None:
     _, task = await session(server, Outlet())
-    supervisor = server.plane.http.supervisor
+    supervisor = server.assembly.http.supervisor
     assert supervisor is not None
     supervisor.tunnels.drain()
     await task

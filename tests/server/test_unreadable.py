@@ -17,13 +17,13 @@ import pytest
 from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.apimachinery.schema import Obj
 from mooring.authn.credentials import Credentials
+from mooring.controlplane.configuration import server_config
+from mooring.controlplane.parts.foundation import open_registry
+from mooring.controlplane.publishing.firstboot import FirstBoot
 from mooring.identity import NODES
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.requests import build_request
-from mooring.plane.configuration import server_config
-from mooring.plane.parts.foundation import open_registry
-from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.server.openwatches import PAUSE_SECONDS
 from mooring.server.transport.tlsconnection import TlsConnection
 from mooring.trust.bootstraptoken.token import parse_token
@@ -283,7 +283,9 @@ async def test_machines_join_while_a_secret_cannot_be_read_when_the_leader_chang
     }
     path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
     for leader in ("first", "second"):
-        task = asyncio.ensure_future(server.plane.controllers.elector.run(server.plane.controllers.reconciler.run))
+        task = asyncio.ensure_future(
+            server.assembly.controllers.elector.run(server.assembly.controllers.reconciler.run)
+        )
         try:
             created = await server.post(path, {"metadata": {"name": leader}, "spec": spec}, token=token)
             assert created.status == 201, created.text
@@ -307,8 +309,8 @@ def test_an_object_of_another_kind_under_the_key_of_an_identity_makes_no_end_goo
 
 @in_server
 async def test_the_controllers_wait_for_a_lease_that_cannot_be_read_until_it_is_deleted(server: Server) -> None:
-    elector = server.plane.controllers.elector
-    task = asyncio.ensure_future(elector.run(server.plane.controllers.reconciler.run))
+    elector = server.assembly.controllers.elector
+    task = asyncio.ensure_future(elector.run(server.assembly.controllers.reconciler.run))
     try:
         await until(lambda: elector.leading)
         lease = await server.storage.get("/registry/leases/kube-system/mooring-controllers")

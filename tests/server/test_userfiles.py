@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from mooring.authn.passwordhash import PasswordHash
 from mooring.authn.tokenfile import TokenFileAuthenticator, TokenTable
+from mooring.controlplane.datadirectory import Reloading
 from mooring.errors import ConfigError
-from mooring.plane.datadirectory import Reloading
 from mooring.secret import Secret
 from mooring.server.authentication.providers import MAX_WARNINGS, follow
 from tests.support.manualclock import settle
@@ -249,7 +249,7 @@ async def test_lines_that_do_not_count_and_an_open_file_are_warned_of(
 
 @with_files
 async def test_a_file_that_is_replaced_at_the_moment_it_is_looked_at_is_no_fault(server: Server, files: Files) -> None:
-    taken = server.plane.trust.authentication.authenticators
+    taken = server.assembly.trust.authentication.authenticators
     (tokens,) = (one for one in taken if isinstance(one, TokenFileAuthenticator))
     reloading, path = Reloading(), files.tokens
 

@@ -203,7 +203,7 @@ def test_an_event_that_cannot_be_encoded(house: House, way: str, monkeypatch: py
 def test_a_server_that_stops(house: House, way: str) -> None:
     with house.watching(way):
         house.until_watches(1)
-        house.served.ask(house.server.plane.http.watches.drain)
+        house.served.ask(house.server.assembly.http.watches.drain)
         if way != "WebSocket":  # whose client would have to answer the goodbye
             house.until_idle()
         house.until_watches(0)

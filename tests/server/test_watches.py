@@ -125,12 +125,12 @@ async def test_a_watch_too_far_back_is_told_so_in_protobuf(server: Server) -> No
 @in_server
 async def test_drain_ends_every_watch_cleanly_and_new_ones_at_once(server: Server) -> None:
     streams = [await server.follow(WATCH) for _ in range(3)]
-    assert server.plane.http.watches.count == 3
-    server.plane.http.watches.drain()
+    assert server.assembly.http.watches.count == 3
+    server.assembly.http.watches.drain()
     await settle()
     assert [stream.ended for stream in streams] == [True] * 3
     assert not any(stream.transport.aborted for stream in streams)
-    assert server.plane.http.watches.count == 0
+    assert server.assembly.http.watches.count == 0
     late = await server.follow(WATCH)
     assert late.ended
 
@@ -141,7 +141,7 @@ async def test_a_client_that_leaves_is_forgotten(server: Server) -> None:
     assert server.registry.cache.kinds["secrets"].watches == 1
     await watch.end()
     assert server.registry.cache.kinds["secrets"].watches == 0
-    assert server.plane.http.watches.count == 0
+    assert server.assembly.http.watches.count == 0
 
 
 @in_server

@@ -71,7 +71,7 @@ async def who(server: Server, token: str = TOKEN) -> Reply:
 
 def of(refused: Reply, server: Server) -> tuple[str, str]:
     """Why the webhook refused, as the operator reads it."""
-    kept = server.plane.http.pipeline.refusals.find(refused.headers["audit-id"])
+    kept = server.assembly.http.pipeline.refusals.find(refused.headers["audit-id"])
     assert kept is not None
     told = kept.to_json()
     [step] = [step for step in told["authenticators"] if step["name"] == "webhook"]

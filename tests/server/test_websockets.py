@@ -2,8 +2,8 @@
 
 Source: docs/protocol/authentication.md#bearer-tokens-over-websocket, docs/protocol/watch.md#form; RFC 6455.
 
-Rules kept here: the server is the plane's own assembly behind Mooring's own listener; the clients are libraries that people use:
-websockets, websocket-client (the official Python client's own), aiohttp. What no library would send is sent by hand.
+Rules kept here: the server is the control plane's own assembly behind Mooring's own listener; the clients are libraries that people
+use: websockets, websocket-client (the official Python client's own), aiohttp. What no library would send is sent by hand.
 """
 
 from __future__ import annotations
@@ -365,7 +365,7 @@ def test_a_bad_token_is_401_and_the_operator_learns_why(house: House, protocols:
         peer.sendall(request(WATCH, headers=(*HANDSHAKE, f"Sec-WebSocket-Protocol: {', '.join(protocols)}")))
         status, headers, body = reply(peer)
     assert (status, json.loads(body)["message"]) == (401, "Unauthorized")
-    house.do(lambda server: server.plane.base.audit.log.stop())
+    house.do(lambda server: server.assembly.base.audit.log.stop())
     lines = (house.directory / "audit.log").read_text()
     [record] = [json.loads(line) for line in lines.splitlines() if headers["audit-id"] in line]
     assert record["annotations"]["authentication.mooring.dev/refused"].startswith(reason)
@@ -380,7 +380,7 @@ def test_a_token_s_watch_leaves_a_record_of_101_without_the_token(house: House) 
     with house.open(protocols=[protocol(TOKEN), PLAIN]) as client:
         audit_id = client.headers["audit-id"]
     house.until_watches(0)
-    house.do(lambda server: server.plane.base.audit.log.stop())
+    house.do(lambda server: server.assembly.base.audit.log.stop())
     lines = (house.directory / "audit.log").read_text()
     [record] = [json.loads(line) for line in lines.splitlines() if audit_id in line]
     assert (record["verb"], record["responseStatus"]["code"]) == ("watch", 101)
@@ -439,7 +439,7 @@ def test_a_page_of_another_site_has_its_token_alone(house: House, offered: str, 
     with house.raw(request(WATCH, headers=headers)) as peer:
         status = int(peer.recv(12).split()[1])
     assert status == {protocol(TOKEN): 101, protocol(""): 403}.get(offered, 401)
-    house.do(lambda server: server.plane.base.audit.log.stop())
+    house.do(lambda server: server.assembly.base.audit.log.stop())
     records = [json.loads(line) for line in (house.directory / "audit.log").read_text().splitlines()]
     users = {record["user"].get("username", "") for record in records if record["requestURI"] == WATCH}
     assert users == {{101: "system:bootstrap:abcdef", 403: "system:anonymous"}.get(status, "")}
@@ -627,7 +627,7 @@ def test_the_server_that_stops_says_goodbye_to_everybody(house: House) -> None:
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(house.open()) for _ in range(3)]
         house.until_watches(3)
-        house.served.ask(lambda: house.server.plane.http.watches.drain())
+        house.served.ask(lambda: house.server.assembly.http.watches.drain())
         assert [client.goodbye() for client in clients] == [1000] * 3
         house.served.run(lambda: house.served.application.drain(PATIENCE))
         assert house.served.application.tasks == set()
@@ -637,7 +637,7 @@ def test_a_client_that_does_not_answer_the_goodbye_is_cut_off(house: House, monk
     monkeypatch.setattr(http1exchange, "END_SECONDS", 0.05)
     with house.raw(request(WATCH, headers=HANDSHAKE)) as peer:
         house.until_watches(1)
-        house.served.ask(lambda: house.server.plane.http.watches.drain())
+        house.served.ask(lambda: house.server.assembly.http.watches.drain())
         assert rest(peer).endswith(b"\x88\x02\x03\xe8")
     house.served.run(lambda: house.served.application.drain(PATIENCE))
     assert house.served.ask(lambda: len(house.served.listener.connections)) == 0

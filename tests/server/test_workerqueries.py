@@ -254,7 +254,7 @@ def test_a_refusal_of_another_worker_is_found_by_its_audit_id() -> None:
     async def body() -> None:
         memory = SharedMemory(2)
         async with open_server(share=memory.share_of(0)) as here, open_server(share=memory.share_of(1)) as other:
-            other.plane.http.worker_queries.start()
+            other.assembly.http.worker_queries.start()
             refused = await other.get("/api/v1/namespaces", token="x")
             audit_id = refused.headers["audit-id"]
             found = await here.get(f"/debug/authentication/refusals/{audit_id}")
@@ -264,6 +264,6 @@ def test_a_refusal_of_another_worker_is_found_by_its_audit_id() -> None:
             assert {item["path"] for item in listed} == {"/api/v1/namespaces", "/api/v1/nodes"}
             assert len((await here.get("/debug/authentication/refusals?limit=1")).obj["items"]) == 1
             assert (await here.get("/debug/authentication/refusals/unknown")).status == 404
-            await other.plane.http.worker_queries.stop()
+            await other.assembly.http.worker_queries.stop()
 
     asyncio.run(body())

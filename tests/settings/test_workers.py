@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mooring.controlplane.configuration import server_config
 from mooring.errors import ConfigError
-from mooring.plane.configuration import server_config
 from mooring.settings.declaration import COUNT
 from mooring.settings.serving import AUTO, MAX_WORKERS, WorkersSettings
 

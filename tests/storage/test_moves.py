@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mooring.clock import SystemClock
+from mooring.controlplane.snapshots import entries, save
 from mooring.errors import ConfigError
-from mooring.plane.snapshots import entries, save
 from mooring.storage.contract import CompactedError, Storage, StoredChange
 from mooring.storage.copying import Copied, copy, migrate, refuse_incomplete
 from mooring.storage.keyspace import pages

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from mooring.clock import SystemClock
+from mooring.controlplane.snapshots import save
 from mooring.errors import StorageError
-from mooring.plane.snapshots import save
 from mooring.storage.contract import (
     CompactedError,
     Entry,

@@ -10,9 +10,9 @@ from mooring.authn.host import Host, Target
 from mooring.authn.lastuses import LastUses
 from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import Clock
+from mooring.controlplane.configuration import ServerConfig, server_config
+from mooring.controlplane.datadirectory import Reloading
 from mooring.pki.keys import generate_key
-from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.datadirectory import Reloading
 from mooring.server.authentication.clientcas import FollowedClientCas
 from mooring.server.authentication.deferred import DeferredAuthentication
 from mooring.server.authentication.kubeconfigtarget import TargetConnector

@@ -83,7 +83,7 @@ def _options(directory: Path) -> Any:
 @asynccontextmanager
 async def every_way(directory: Path, **flags: Any) -> AsyncIterator[EveryWay]:
     async with open_server(**_options(directory), **flags) as server:
-        authentication = server.plane.trust.authentication
+        authentication = server.assembly.trust.authentication
         authentication.host.targets["webhook"] = Answering(reviewed(authenticated=False))
         authentication.host.targets["keystone"] = Answering(answered(401))
         (issuer,) = server.authenticator("oidc").issuers

@@ -24,8 +24,8 @@ from mooring.client.cluster import ClusterClient, connect
 from mooring.client.http.requests import fetch
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import Clock, SystemClock
+from mooring.controlplane.lifecycle import process_identity
 from mooring.errors import NotFoundError
-from mooring.plane.lifecycle import process_identity
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.storage.contract import StoredChange
 from mooring.storage.sqlite.driver import SqliteStorage

@@ -37,8 +37,8 @@ T = TypeVar("T")
 START_SECONDS = 60.0
 PROGRAM = """
 import sys
-from mooring.plane.configuration import server_config
-from mooring.plane.serverprocess import serve
+from mooring.controlplane.configuration import server_config
+from mooring.controlplane.serverprocess import serve
 serve(server_config(data_dir=sys.argv[1], bind_address="127.0.0.1", secure_port=int(sys.argv[2])))
 """
 

@@ -275,7 +275,7 @@ def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: 
     """Send a token of the provider with claims changed (None leaves one out); `ready`: its keys have been fetched."""
 
     async def drive(server: Server) -> Reply:
-        authentication = server.plane.trust.authentication
+        authentication = server.assembly.trust.authentication
         (issuer,) = server.authenticator("oidc").issuers
         authentication.host.targets[issuer.provider.target] = Nobody()
         if ready:
@@ -334,7 +334,7 @@ def hooked(answer: HttpResponse | HttpFailure, bearer: bytes = b"theirs") -> Cas
     """Send a bearer that goes to a webhook with this response."""
 
     async def drive(server: Server) -> Reply:
-        server.plane.trust.authentication.host.targets["webhook"] = Answering(answer)
+        server.assembly.trust.authentication.host.targets["webhook"] = Answering(answer)
         offered = [("Authorization", f"Bearer {bearer.decode('latin-1')}")]
         return await server.get(SECRETS, via=connection(), headers=offered)
 
@@ -357,7 +357,7 @@ def keystone(answer: HttpResponse | HttpFailure, user: str = "jane") -> Case:
     """Send a password that goes to a Keystone with this response."""
 
     async def drive(server: Server) -> Reply:
-        server.plane.trust.authentication.host.targets["keystone"] = Answering(answer)
+        server.assembly.trust.authentication.host.targets["keystone"] = Answering(answer)
         return await server.get(SECRETS, via=connection(), headers=basic(user, "hunter2"))
 
     return Case(drive, lambda directory: {"keystone_url": "https://keystone.example"})

@@ -1,4 +1,4 @@
-"""A whole server without sockets: the plane's own assembly over memory storage and a manual clock.
+"""A whole server without sockets: the control plane's own assembly over memory storage and a manual clock.
 
 Rules kept here: requests go through the real pipeline with the real authenticators, authorizers, default policy and admission;
 only the listener is left out. Nothing waits in real time.
@@ -19,15 +19,15 @@ from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, cast
 
 from mooring.apimachinery.schema import Obj
+from mooring.controlplane.assemble import Assembly, assemble
+from mooring.controlplane.configuration import ServerConfig, server_config
+from mooring.controlplane.encryption import EncryptionAtRest
+from mooring.controlplane.keystore import KeyStore
+from mooring.controlplane.parts.foundation import Foundation, Process, build_audit, build_registry
+from mooring.controlplane.publishing.firstboot import FirstBoot
 from mooring.identity import MASTERS
 from mooring.pki.keys import PrivateKey, generate_key
 from mooring.pki.pem import RootCa
-from mooring.plane.assemble import Assembly, assemble
-from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.encryption import EncryptionAtRest
-from mooring.plane.keystore import KeyStore
-from mooring.plane.parts.foundation import Foundation, Process, build_audit, build_registry
-from mooring.plane.publishing.firstboot import FirstBoot
 from mooring.registry.store import Registry
 from mooring.server.pipeline import Pipeline
 from mooring.server.sharedmemory import ALONE
@@ -156,7 +156,7 @@ def connection(chain: Sequence[bytes] = (), source: str = "192.0.2.1") -> TlsCon
 class Server(Room):
     """A registry room with the pipeline over it."""
 
-    plane: Assembly
+    assembly: Assembly
     token_key: PrivateKey
     """Signs tokens of service accounts."""
     ca: ThrowawayCA
@@ -199,7 +199,7 @@ class Server(Room):
 
     @property
     def pipeline(self) -> Pipeline:
-        return cast(Pipeline, self.plane.http.application.handler)
+        return cast(Pipeline, self.assembly.http.application.handler)
 
     async def call(self, method: str, target: str, **how: Any) -> Reply:
         return reply(await self.response(method, target, **how))
@@ -228,11 +228,11 @@ class Server(Room):
     async def files_changed(self) -> None:
         """Let the server see changed files at rest."""
         for _ in range(2):
-            await self.plane.trust.authentication.reloading.look()
+            await self.assembly.trust.authentication.reloading.look()
 
     def authenticator(self, name: str) -> Any:
         """The authenticator of this name."""
-        (found,) = (one for one in self.plane.trust.authentication.authenticators if one.name == name)
+        (found,) = (one for one in self.assembly.trust.authentication.authenticators if one.name == name)
         return found
 
     async def bootstrap_token(self, text: str = "abcdef.0123456789abcdef") -> str:
@@ -307,7 +307,7 @@ WRITTEN = asyncio.run(WrittenPolicy.written())  # now, because a test may replac
 
 @asynccontextmanager
 async def open_server(**flags: Any) -> AsyncIterator[Server]:
-    """Start a server and finish its first boot; `flags` are those of `mooring.plane.configuration.server_config`.
+    """Start a server and finish its first boot; `flags` are those of `mooring.controlplane.configuration.server_config`.
 
     `share`: the part of this server in what the workers of a host share. `around`: returns its store around the one in memory.
     `copies`: False to let this server write every object of its first boot itself, as one with other settings does.
@@ -327,16 +327,17 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
     parts = build_registry(config, encryption, clock, entropy, audit.auditor.written)
     registry = parts.registry
     keys = key_store(ca)
-    plane = assemble(
+    assembly = assemble(
         Foundation(
             config=config, key_store=keys, parts=parts, clock=clock, entropy=entropy, process=process, audit=audit
         )
     )
     await registry.start()
     server = Server(storage, registry, clock)
-    server.plane, server.ca, server.config, server.token_key = plane, ca, config, keys.token_key
+    server.assembly, server.ca, server.config, server.token_key = assembly, ca, config, keys.token_key
     background = [
-        asyncio.ensure_future(work) for work in (plane.upkeep.trust_publisher.run(), plane.http.open_watches.run())
+        asyncio.ensure_future(work)
+        for work in (assembly.upkeep.trust_publisher.run(), assembly.http.open_watches.run())
     ]
     try:
         boot = FirstBoot(registry, clock, config, RootCa(ca.certificate_pem), ca.cluster_ca)
@@ -345,16 +346,16 @@ async def open_server(**flags: Any) -> AsyncIterator[Server]:
             await asyncio.gather(*boot._config_maps())
         else:
             await boot.run()
-        await plane.upkeep.trust_publisher.publish_client_cas()
-        plane.base.audit.log.start()
+        await assembly.upkeep.trust_publisher.publish_client_cas()
+        assembly.base.audit.log.start()
         yield server
     finally:
         for task in background:
             task.cancel()
-        plane.http.watches.drain()
+        assembly.http.watches.drain()
         await settle()
-        await plane.base.audit.log.stop()
-        await plane.trust.authentication.close()
+        await assembly.base.audit.log.stop()
+        await assembly.trust.authentication.close()
         await registry.stop()
         await storage.close()
 

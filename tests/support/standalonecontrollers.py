@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.controllers.standalonetable import NAME, STANDALONE, Installation, manifests, watched_kinds
-from mooring.plane.lifecycle import process_identity
+from mooring.controlplane.lifecycle import process_identity
 from mooring.trust.kubeconfig import Cluster, Kubeconfig, KubeconfigContext, KubeconfigUser
 from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support import forkserver

@@ -16,10 +16,10 @@ import signal
 import sys
 from pathlib import Path
 
+from mooring.controlplane.workers import pipe as words
+from mooring.controlplane.workers.parent import Body, Limits, WorkersParent
+from mooring.controlplane.workers.pipe import Looks, WorkerPipe
 from mooring.errors import ConfigError
-from mooring.plane.workers import pipe as words
-from mooring.plane.workers.parent import Body, Limits, WorkersParent
-from mooring.plane.workers.pipe import Looks, WorkerPipe
 
 LIMITS = Limits(start=1.0, drain=1.0, stable=60.0, first_pause=0.01, last_pause=0.04)
 LOOK_SECONDS, HUNG_LOOKS = 0.05, 40

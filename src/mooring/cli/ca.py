@@ -13,10 +13,10 @@ import click
 from mooring.cli import printing
 from mooring.cli.options.flags import REPORTED, output_option, server_directory
 from mooring.clock import SystemClock, rfc3339
+from mooring.controlplane.datadirectory import read_ca
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
 from mooring.pki.x509.names import printable
-from mooring.plane.datadirectory import read_ca
 from mooring.trust.discovery.pins import pin_of
 
 PURPOSES = {

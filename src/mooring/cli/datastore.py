@@ -20,13 +20,13 @@ from mooring.cli.options.server import ETCD_ACCESS, etcd_options
 from mooring.cli.printing import echo, print_document, print_table, progress_bar
 from mooring.client.files import make_directory, read_limited, write_atomic
 from mooring.clock import Clock, SystemClock, rfc3339
+from mooring.controlplane.keystore import exclusive
+from mooring.controlplane.sharedkeys.files import SharedKeyFiles
+from mooring.controlplane.sharedkeys.tokenfile import MAX_FILE
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.keys import generate_key, private_key_pem
 from mooring.pki.x509.authority import self_signed_ca, serial_number
 from mooring.pki.x509.bundles import certificates
-from mooring.plane.keystore import exclusive
-from mooring.plane.sharedkeys.files import SharedKeyFiles
-from mooring.plane.sharedkeys.tokenfile import MAX_FILE
 from mooring.reconcile.leaderelection import LEASE_SECONDS
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings

@@ -27,12 +27,12 @@ from mooring.cli.printing import echo, print_document
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.clock import Clock, SystemClock
+from mooring.controlplane.encryption import EncryptionAtRest
+from mooring.controlplane.storewatermark.watermarkfile import read_watermark
 from mooring.errors import ConfigError, StorageError
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import public_key_fingerprint
 from mooring.pki.x509.bundles import load_public_keys
-from mooring.plane.encryption import EncryptionAtRest
-from mooring.plane.storewatermark.watermarkfile import read_watermark
 from mooring.registry.cache.events import Stored
 from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.storage import drivers

@@ -64,7 +64,7 @@ bodies. httpx2 logs method, URL and status of each request that this program mak
 
 
 class PlainFormatter(LineFormatter):
-    """Formatter of lines such as `2026-01-02T03:04:05Z INFO mooring.plane text`."""
+    """Formatter of lines such as `2026-01-02T03:04:05Z INFO mooring.controlplane text`."""
 
     converter = staticmethod(time.gmtime)
 

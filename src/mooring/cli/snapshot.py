@@ -18,11 +18,11 @@ from mooring.cli.printing import echo, print_document, print_table, progress_bar
 from mooring.cli.valuecompletion import complete_snapshot
 from mooring.client.files import make_directory, open_file
 from mooring.clock import Clock, SystemClock
+from mooring.controlplane.datadirectory import only_server
+from mooring.controlplane.snapshots import ON_DEMAND, SUFFIX, entries, list_snapshots, snapshot_path
+from mooring.controlplane.snapshots import save as save_file
+from mooring.controlplane.snapshots import verify as verify_snapshot
 from mooring.errors import ConfigError, StorageError
-from mooring.plane.datadirectory import only_server
-from mooring.plane.snapshots import ON_DEMAND, SUFFIX, entries, list_snapshots, snapshot_path
-from mooring.plane.snapshots import save as save_file
-from mooring.plane.snapshots import verify as verify_snapshot
 from mooring.settings.storage import StorageSettings
 from mooring.storage import drivers
 from mooring.storage.copying import Copied, copy

@@ -63,7 +63,7 @@ def complete_machine(ctx: click.Context, parameter: click.Parameter, incomplete:
 def complete_snapshot(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the path of a snapshot of the server on this machine, and any other path."""
     from mooring.cli.options.flags import default_data_dir
-    from mooring.plane.snapshots import SUFFIX
+    from mooring.controlplane.snapshots import SUFFIX
 
     data_dir = ctx.params.get("data_dir") or os.environ.get("MOORING_DATA_DIR") or default_data_dir()
     directory = Path(ctx.params.get("snapshot_dir") or Path(data_dir) / "snapshots")

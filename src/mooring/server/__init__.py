@@ -5,5 +5,5 @@
 * `pipeline`: authentication to audit, for every request. `router` dispatches to `resources` (kinds) or `endpoints` (other paths).
 * `response`: negotiation and encoding of replies. `audit`, `flowcontrol`, `metrics`, `healthchecks`: what their names say.
 
-`mooring.plane` assembles these parts. `mooring.cli` imports only `audit`, to check a policy before the start.
+`mooring.controlplane` assembles these parts. `mooring.cli` imports only `audit`, to check a policy before the start.
 """

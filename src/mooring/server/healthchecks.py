@@ -26,7 +26,7 @@ DONE_BEFORE_SERVING = (
     "poststarthook/start-system-namespaces-controller",
     "poststarthook/rbac/bootstrap-roles",
 )
-"""Hooks of kube-apiserver whose work is part of first boot here (`plane.publishing.firstboot`), and so done before serving."""
+"""Hooks of kube-apiserver whose work is part of the first boot (`controlplane.publishing.firstboot`), so done before serving."""
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mooring.client.kubeconfigfiles import load
+from mooring.controlplane.snapshots import verify
 from mooring.errors import MooringError
 from mooring.pki.keys import load_private_key, public_key_der
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.certificate import Certificate
-from mooring.plane.snapshots import verify
 from mooring.storage.sqlite.verification import verify_file
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mooring.clock import SystemClock
-from mooring.plane.encryption import stored_resources
+from mooring.controlplane.encryption import stored_resources
 from mooring.storage.encryption.providers import Providers
 from mooring.storage.encryption.storage import EncryptedStorage
 from mooring.storage.etcd.keyspace import Keyspace

@@ -21,6 +21,7 @@ from mooring.cli.options.flags import DURATION, Command, Option, options_of, usa
 from mooring.cli.printing import clean, echo
 from mooring.client.files import check_writable, exposure, make_directory, read_limited, write_atomic
 from mooring.clock import SystemClock, rfc3339
+from mooring.controlplane.tokenkey import open_key, open_own_key
 from mooring.duration import format_duration
 from mooring.errors import ConfigError, MooringError
 from mooring.pki.errors import PkiError
@@ -39,7 +40,6 @@ from mooring.pki.x509.bundles import certificates_among, certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import IPAddress
 from mooring.pki.x509.profiles import Template
-from mooring.plane.tokenkey import open_key, open_own_key
 from mooring.settings.addresses import parse_host
 from mooring.settings.declaration import split_commas
 from mooring.settings.signing import PKCS11

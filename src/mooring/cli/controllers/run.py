@@ -14,7 +14,7 @@ from mooring.cli.cluster import selected as selected_cluster
 from mooring.cli.options.declared import CommandBySubject, settings_options
 from mooring.cli.options.flags import kubeconfig_option, usage
 from mooring.client import kubeconfigfiles
-from mooring.plane.controllersprocess import StandaloneConfig, check, serve
+from mooring.controlplane.controllersprocess import StandaloneConfig, check, serve
 from mooring.settings.controllers import StandaloneSettings
 from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.trust.kubeconfig import Selected

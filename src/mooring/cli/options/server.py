@@ -14,9 +14,9 @@ from mooring.cli.options.configfile import ConfigFile, config_option
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import Command, Option, options_of
 from mooring.client.sourceaddress import detected_addresses
+from mooring.controlplane.addresses import given_before, with_published
+from mooring.controlplane.configuration import ServerConfig, declared_settings, server_config
 from mooring.errors import ConfigError
-from mooring.plane.addresses import given_before, with_published
-from mooring.plane.configuration import ServerConfig, declared_settings, server_config
 from mooring.settings.addresses import parse_bind_address
 from mooring.settings.declaration import Setting, split_commas
 from mooring.settings.snapshots import SnapshotSettings
@@ -71,7 +71,7 @@ def _data_dir(values: dict[str, Any]) -> str:
 
 # Flags of the commands that start a server, and the configuration that they mean.
 #
-# The flags follow from the settings in `mooring.plane.configuration.SUBJECTS`.
+# The flags follow from the settings in `mooring.controlplane.configuration.SUBJECTS`.
 
 
 def server_options(command: Command) -> Command:

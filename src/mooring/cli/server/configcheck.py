@@ -2,7 +2,7 @@
 
 Rules kept here:
 * All mistakes are reported at once: first in keys and types; then in values, and in files that the server reads at a start
-  (`mooring.plane.dryrun`). After each mistake the key is left out and the check goes on.
+  (`mooring.controlplane.dryrun`). After each mistake the key is left out and the check goes on.
 * Environment variables win over the file, as they do for the server.
 * Exit code 1 when there is a mistake, else 0 and the list of authenticators. Values are printed only where the errors of the server
   print them.
@@ -25,9 +25,9 @@ from mooring.cli.options.configfile import ConfigFile, Problem, default_path, re
 from mooring.cli.options.server import server_configuration, server_options
 from mooring.cli.printing import echo, redacted
 from mooring.clock import SystemClock
+from mooring.controlplane.configuration import ServerConfig, declared_settings
+from mooring.controlplane.dryrun import dry_run
 from mooring.errors import ConfigError, MooringError
-from mooring.plane.configuration import ServerConfig, declared_settings
-from mooring.plane.dryrun import dry_run
 from mooring.settings.serving import AuthorizationSettings
 from mooring.settings.storage import StorageSettings
 

@@ -28,20 +28,20 @@ from mooring.cli.printing import echo
 from mooring.cli.systemd import arguments_of
 from mooring.cli.token.list import NEVER_EXPIRES, WITHHELD, agent_line, join_line, machines
 from mooring.clock import Clock, SystemClock
+from mooring.controlplane.configuration import ServerConfig, declared_settings
+from mooring.controlplane.datadirectory import Reloading, only_server
+from mooring.controlplane.keystore import KeyStore
+from mooring.controlplane.parts.foundation import check_names, open_registry
+from mooring.controlplane.publishing.firstboot import FirstBoot, create_first_token
+from mooring.controlplane.servingcertificate import verifiable
+from mooring.controlplane.sharedkeys.joining import joined_configuration
+from mooring.controlplane.sharedkeys.start import prepare_keys
+from mooring.controlplane.signingkeys import SignerAuthorities
 from mooring.duration import format_duration
 from mooring.errors import ConfigError
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CombinedIssuers
-from mooring.plane.configuration import ServerConfig, declared_settings
-from mooring.plane.datadirectory import Reloading, only_server
-from mooring.plane.keystore import KeyStore
-from mooring.plane.parts.foundation import check_names, open_registry
-from mooring.plane.publishing.firstboot import FirstBoot, create_first_token
-from mooring.plane.servingcertificate import verifiable
-from mooring.plane.sharedkeys.joining import joined_configuration
-from mooring.plane.sharedkeys.start import prepare_keys
-from mooring.plane.signingkeys import SignerAuthorities
 from mooring.settings.signing import SigningSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.bootstraptoken.restrictions import NO_RESTRICTIONS

@@ -22,13 +22,13 @@ from mooring.cli.options.flags import usage
 from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.server.init import FirstTokenFlags, Serving, accepts_tokens, first_token_options, print_next_steps
 from mooring.clock import SystemClock
-from mooring.plane.assemble import Assembly
-from mooring.plane.configuration import ServerConfig
-from mooring.plane.lifecycle import RunningServer
-from mooring.plane.parts.foundation import check_names
-from mooring.plane.publishing.firstboot import create_first_token
-from mooring.plane.serverprocess import serve
-from mooring.plane.sharedkeys.joining import joined_configuration
+from mooring.controlplane.assemble import Assembly
+from mooring.controlplane.configuration import ServerConfig
+from mooring.controlplane.lifecycle import RunningServer
+from mooring.controlplane.parts.foundation import check_names
+from mooring.controlplane.publishing.firstboot import create_first_token
+from mooring.controlplane.serverprocess import serve
+from mooring.controlplane.sharedkeys.joining import joined_configuration
 from mooring.server.audit.auditevent import read_policy
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import AuditSettings

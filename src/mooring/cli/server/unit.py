@@ -30,9 +30,9 @@ from mooring.cli.systemd import (
     quote,
     text_of,
 )
-from mooring.plane.configuration import ServerConfig, declared_settings
-from mooring.plane.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS
-from mooring.plane.workers.serve import STOP_SECONDS
+from mooring.controlplane.configuration import ServerConfig, declared_settings
+from mooring.controlplane.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS
+from mooring.controlplane.workers.serve import STOP_SECONDS
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import AuditSettings, ServingSettings, WorkersSettings
 from mooring.settings.snapshots import SnapshotSettings

@@ -26,11 +26,11 @@ from mooring.cli.printing import echo, print_document, print_table
 from mooring.client.files import read_limited
 from mooring.client.http.requests import drive_fetching
 from mooring.clock import Clock, SystemClock, rfc3339
+from mooring.controlplane.configuration import ServerConfig, server_config
+from mooring.controlplane.sharedkeys.share import FOLLOW_SECONDS, SharedKeys
+from mooring.controlplane.sharedkeys.tokenfile import AGENT_FILE, MAX_FILE, AgentTokenFile, ServerTokenFile
 from mooring.duration import format_duration
 from mooring.errors import ConfigError
-from mooring.plane.configuration import ServerConfig, server_config
-from mooring.plane.sharedkeys.share import FOLLOW_SECONDS, SharedKeys
-from mooring.plane.sharedkeys.tokenfile import AGENT_FILE, MAX_FILE, AgentTokenFile, ServerTokenFile
 from mooring.secret import Secret
 from mooring.settings.storage import StorageSettings
 from mooring.storage import drivers

@@ -1,4 +1,4 @@
-"""Parts that handlers of endpoints use, one field for each group of endpoints. The plane builds them once."""
+"""Parts that handlers of endpoints use, one field for each group of endpoints. The control plane builds them once."""
 
 from __future__ import annotations
 

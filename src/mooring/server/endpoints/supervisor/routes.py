@@ -1,4 +1,4 @@
-"""Parts that handlers of the supervisor API use, one field for each group of routes. The plane builds them once."""
+"""Parts that handlers of the supervisor API use, one field for each group of routes. The control plane builds them once."""
 
 from __future__ import annotations
 
