@@ -37,6 +37,23 @@ def test_every_module_opens_by_saying_what_it_is() -> None:
     assert [named(path) for path, opening in openings.items() if opening is None or not opening[1].strip()] == []
 
 
+_NAMED_IN_A_FOLDER = re.compile(r"`([a-z][\w/]*)`")
+NOT_MODULES = {"v1", "setting"}
+"""Names in docstrings of folders that are no files: an API version, and a function."""
+
+
+def test_a_folder_says_what_is_in_it() -> None:
+    """Test that each file that the docstring of a folder names is there, or is a room."""
+    missing = []
+    for path in SOURCES:
+        if path.name == "__init__.py":
+            for name in {one.rstrip("/") for one in _NAMED_IN_A_FOLDER.findall(path.read_text())} - NOT_MODULES:
+                places = [folder / name for folder in (path.parent, ROOT / "src/mooring")]
+                if not any(place.is_dir() or place.with_suffix(".py").is_file() for place in places):
+                    missing.append(f"{named(path)}: {name}")
+    assert missing == []
+
+
 def test_docstrings_of_the_program_begin_with_a_verb_or_a_noun() -> None:
     first = re.compile(r'^\s*"""(?:What|Whether|Who|How|As|Of|It|The same)\b.*', re.M)
     found = {named(path): first.findall(path.read_text()) for path in SOURCES}

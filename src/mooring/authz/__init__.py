@@ -1,4 +1,4 @@
 """Authorization: the chain of authorizers (Node, RBAC, AlwaysAllow, AlwaysDeny) and the answers of access reviews.
 
-Import `table.build` for the configured authorizers, `chain.authorize` for a decision, `attributes` and `decision` for its types.
+Import `table` for the configured authorizers, `decision` for a decision and its types, `review` to answer a review.
 """

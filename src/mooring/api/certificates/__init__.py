@@ -1,4 +1,4 @@
-"""certificates.k8s.io: ClusterTrustBundle; CertificateSigningRequest, its validation, and its `/approval` and `/status` strategies.
+"""certificates.k8s.io: CertificateSigningRequest, PodCertificateRequest and ClusterTrustBundle.
 
-Controllers import `conditions`.
+Controllers and commands import `requeststate` and `requestrecords`.
 """

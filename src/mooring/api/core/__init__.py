@@ -1,4 +1,4 @@
-"""Core API group (`v1`): ConfigMap, Secret, Namespace, ServiceAccount, Event, Endpoints, and a folder each for Node, Pod, Service.
+"""Core API group (`v1`): ConfigMap, Secret, Namespace, ServiceAccount, Event, Endpoints, Node, Pod, PodTemplate and Service.
 
-Other groups may import `addresses` and `objectreference`.
+Other groups may import `addresses`.
 """

@@ -1,4 +1,5 @@
 """mooring.dev/v1alpha1: kinds of Mooring's own, in which identity and trust are recorded.
 
-Against another API server they are CustomResourceDefinitions. Each file declares one kind; `group` has what they share.
+Against another API server they are CustomResourceDefinitions. Each file declares one kind; `membership` and `tombstones` judge by
+them.
 """

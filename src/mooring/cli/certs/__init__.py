@@ -1,1 +1,1 @@
-"""`mooring certs`: keys and certificates without a cluster; one file for each verb, `files` for what they share."""
+"""`mooring certs`: keys and certificates with and without a cluster; one file for each verb, `inventory` for what they share."""

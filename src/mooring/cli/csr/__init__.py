@@ -1,1 +1,1 @@
-"""`mooring csr`: certificate signing requests; one file for each verb, `details` and `decision` for what they share."""
+"""`mooring csr`: certificate signing requests; `show` reads them, `decision` approves, denies and reviews them."""

@@ -1,1 +1,1 @@
-"""Commands that start a server or check its configuration: `init`, `up`, `server`, `config check`."""
+"""Commands that start a server, install it as a service, or check its configuration."""

@@ -1,4 +1,4 @@
 """The watch cache: all objects in memory, fed by one watch of the store, with views, selections and watches over it.
 
-The registry imports `watchcache`. `stored` is the form in which objects travel through registry and server; rooms above import it.
+The registry imports `watchcache`. `events` has the form in which objects travel through registry and server; rooms above import it.
 """

@@ -1,4 +1,4 @@
 """Audit: one record or more for each request, in audit.k8s.io/v1, as the audit policy decides.
 
-The pipeline imports `auditor`; the control plane builds `logfile` and reads `policyfile`.
+The pipeline imports `auditor`; the control plane builds `logfile` and reads the policy (`auditevent`).
 """

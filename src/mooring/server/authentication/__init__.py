@@ -1,1 +1,4 @@
-"""The second stage of authentication, and its connections to remote services. The pipeline and the control plane import it."""
+"""Runtimes of authenticators: deferred verdicts, the recheck of a credential, and connections to remote services.
+
+The pipeline and the control plane import it.
+"""

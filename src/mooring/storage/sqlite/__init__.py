@@ -1,1 +1,1 @@
-"""The SQLite storage driver. Only `storage.table` imports `driver`; the other modules are internal to this folder."""
+"""The SQLite storage driver. Only `storage.drivers` imports `driver`; the other modules are internal to this folder."""
