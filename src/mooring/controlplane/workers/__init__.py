@@ -1,1 +1,1 @@
-"""Several processes that serve one port: `serve` starts them, `parent` keeps them running, `pipe` carries what they tell each other."""
+"""Several processes that serve one port: `serve` starts them, `parent` keeps them running, `pipe` carries their messages."""
