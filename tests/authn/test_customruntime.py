@@ -100,6 +100,9 @@ PLAIN = """
                      id="a module that needs another"),
         pytest.param("import json.no_such_part", 'class: the module "{module}" needs "json.no_such_part", which is not '
                      "installed", id="a module that needs a part of another"),
+        pytest.param("from mooring.authn.own import User",
+                     'class: the module "{module}" imports "mooring.authn.own", which this version does not have; import from '
+                     "mooring.authn.plugin, and from no other module of Mooring", id="a module of another version of Mooring"),
         pytest.param("raise ValueError('hunter2')", 'class: importing "{module}" raised ValueError', id="a module that fails"),
         pytest.param("raise ModuleNotFoundError", 'class: the module "{module}" needs a module that is not installed',
                      id="a module that lacks it does not say what"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -37,6 +38,13 @@ def token(of_type: str = "bootstrap.kubernetes.io/token", deleting: str = "", **
 EXPIRED = {**token(), "data": {"expiration": base64.b64encode(b"2020-01-01T00:00:00Z").decode()}}
 
 
+def tombstone_list(*keys: str) -> list[Obj]:
+    """Return the ConfigMap of the tombstones that wait to be settled."""
+    return (
+        [thing("mooring-ends", metadata={"namespace": "kube-system"}, data=dict.fromkeys(keys, "{}"))] if keys else []
+    )
+
+
 def found(
     *secrets: Obj,
     source: str = "10.1.2.3",
@@ -44,6 +52,7 @@ def found(
     pem: bytes = PEM,
     trusts: bool = True,
     person: bool = False,
+    pending_tombstones: Sequence[str] = (),
 ) -> CheckResult | None:
     annotations = {"mooring.dev/source-address": source} if source else {}
     csr = thing(
@@ -54,7 +63,7 @@ def found(
     pending = PendingIssue(csr=csr, request=parse_request(pem), now=NOW, automatic=not person)
     check = BootstrapTokenCheck(trusts)
     assert check.watches == ("secrets",)
-    return check.check(pending, views(secrets=secrets))
+    return check.check(pending, views(secrets=secrets, configmaps=tombstone_list(*pending_tombstones)))
 
 
 def counted(finding: CheckResult | None) -> tuple[str, ...]:
@@ -169,3 +178,25 @@ def test_a_new_key_is_counted_before_its_approval() -> None:
     assert counted(found(token(max_joins="2"))) == (KEY,)
     assert counted(found(token(max_joins="2", joined_keys=OTHER_KEYS[0]))) == (OTHER_KEYS[0], KEY)
     assert counted(found(token(max_joins="1"), person=True)) == (KEY,)
+
+
+def test_no_join_is_counted_while_a_restored_store_may_have_forgotten_others() -> None:
+    limited = token(max_joins="3", joined_keys=OTHER_KEYS[0])
+    held = found(limited, pending_tombstones=["joins.abcdef"])
+    assert isinstance(held, Hold)
+    assert (held.reason, held.denies) == ("TombstonesUnsettled", False)
+    assert "`mooring restore-check list`" in held.message
+    assert found(token(max_joins="3", joined_keys=KEY), pending_tombstones=["joins.abcdef"]) is None, (
+        "it has joined before"
+    )
+    assert counted(found(limited, pending_tombstones=["waived.joins.abcdef"])) == (OTHER_KEYS[0], KEY)
+
+
+def test_a_join_is_not_counted_by_a_plan_from_before_the_tombstones_were_listed() -> None:
+    finding = found(token(max_joins="3"))
+    assert isinstance(finding, Reservation)
+    (update,) = finding.actions
+    assert isinstance(update, Update)
+    assert update.precondition is not None
+    assert update.precondition(views(configmaps=[]), NOW)
+    assert not update.precondition(views(configmaps=tombstone_list("node.n2")), NOW)

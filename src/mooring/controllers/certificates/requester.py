@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from mooring.api.certificates.requestrecords import precedes, requester_certificate_of, source_address_of
+from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import node_entry
 from mooring.api.mooring.membership import has_companion, has_ended, may_use_name, was_made_before_change
@@ -197,12 +199,13 @@ def _deleted(what: str) -> Hold:
 #   node password's Secret and the name. The two certificates that name no machine are requested with the client certificate of
 #   the machine, and count nothing (`name-ownership`).
 # * A person who approves a request decides about names and networks. The join is counted if there is room.
-# * A token without a number of joins causes no write.
+# * A token without a number of joins causes no write. No join is counted while a tombstone waits to be settled.
 
 TOKEN_DELETED = "TokenDeleted"  # noqa: S105 - a reason, no secret
 TOKEN_UNREADABLE = "TokenUnreadable"  # noqa: S105 - a reason, no secret
 NETWORK_NOT_ALLOWED = "NetworkNotAllowed"
 SOURCE_UNKNOWN = "SourceUnknown"
+UNSETTLED = "TombstonesUnsettled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +238,7 @@ class BootstrapTokenCheck:
             return None
         if pending.automatic and (hold := self._hold(pending, token_id, restrictions)) is not None:
             return hold
-        return _count(pending, token_id, secret, restrictions, joined)
+        return _count(pending, views, token_id, secret, restrictions, joined)
 
     def _hold(self, pending: PendingIssue, token_id: str, restrictions: Restrictions) -> Hold | None:
         """Return a hold on the name or to the source of a request."""
@@ -318,15 +321,22 @@ def _hold(pending: PendingIssue, reason: str, message: str) -> Hold | None:
     return Hold(reason, message) if pending.automatic else None
 
 
+def _is_settled(views: Views, now: datetime) -> bool:
+    return not tombstones.refusal(views)
+
+
 def _count(
-    pending: PendingIssue, token_id: str, secret: Obj, restrictions: Restrictions, joined: tuple[str, ...]
+    pending: PendingIssue, views: Views, token_id: str, secret: Obj, restrictions: Restrictions, joined: tuple[str, ...]
 ) -> CheckResult | None:
     """Count the join of a request, unless it is counted already."""
     key = join_record(pending.password or pending.request.key_fingerprint, _user_of(pending) or "")
     if restrictions.max_joins is None or key in joined:
         return None
     if len(joined) < restrictions.max_joins:
-        return Reservation((Update(SECRETS, with_joined_key(secret, key)),))
+        # A restored store has forgotten joins. One that is counted before they are would stand for one of them.
+        if reason := tombstones.refusal(views):
+            return Hold(UNSETTLED, reason)
+        return Reservation((Update(SECRETS, with_joined_key(secret, key), precondition=_is_settled),))
     if not pending.automatic:
         return None
     return Hold(TOKEN_USED_UP, _used_up(token_id, restrictions.max_joins), denies=True)

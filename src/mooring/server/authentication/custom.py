@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
 
+from mooring.authn import plugin
 from mooring.authn.chain import BASIC, BEARER
 from mooring.authn.credentials import NAME as WEBSOCKET
 from mooring.authn.custom import CustomAuthenticator, CustomAuthenticatorEntry, CustomSettings
@@ -130,6 +131,11 @@ def _import(name: str, key: str) -> ModuleType:
         if f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(
                 f'{key}: there is no module "{error.name}"; install it beside mooring, or name its folder in PYTHONPATH'
+            ) from None
+        if f"{error.name}".startswith("mooring."):
+            raise ConfigError(
+                f'{key}: the module "{name}" imports "{error.name}", which this version does not have; import from '
+                f"{plugin.__name__}, and from no other module of Mooring"
             ) from None
         needed = f'needs "{error.name}", which' if error.name else "needs a module that"
         raise ConfigError(f'{key}: the module "{name}" {needed} is not installed') from None
