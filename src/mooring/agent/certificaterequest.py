@@ -1,10 +1,4 @@
-"""Certificates that a node wants: subject, alternative names, signer and usages (docs/protocol/kubelet-certificates.md).
-
-Rules kept here:
-* CN `system:node:<name>`, O `system:nodes`. Usages are digital signature and the purpose, and key encipherment with RSA keys only.
-* The names of a serving certificate are the addresses of the Node, sorted. Without an IP address none is requested.
-* A certificate satisfies its template while it has every name of it. Names beyond those do not matter, as for kubelet.
-"""
+"""Certificate requests of a node: what each asks for, sending one or reusing an earlier one, and the wait for its certificate."""
 
 from __future__ import annotations
 
@@ -41,6 +35,14 @@ from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from mooring.secret import Secret
 from mooring.trust import nodename
+
+# Certificates that a node wants: subject, alternative names, signer and usages (docs/protocol/kubelet-certificates.md).
+#
+# Rules kept here:
+# * CN `system:node:<name>`, O `system:nodes`. Usages are digital signature and the purpose, and key encipherment with RSA keys
+#   only.
+# * The names of a serving certificate are the addresses of the Node, sorted. Without an IP address none is requested.
+# * A certificate satisfies its template while it has every name of it. Names beyond those do not matter, as for kubelet.
 
 _IP_TYPES = ("InternalIP", "ExternalIP")
 _DNS_TYPES = ("Hostname", "InternalDNS", "ExternalDNS")

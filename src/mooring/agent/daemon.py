@@ -1,9 +1,4 @@
-"""Report of the CAs that this machine trusts, in an annotation of its Node.
-
-Rules kept here: the annotation names the public key of every CA in kubelet.conf, sorted, so that a rollover of the CA knows which
-machines are still behind. It is written only when it differs, on a Node of another program too. A Node that does not exist is not
-made.
-"""
+"""Agent process: joins unless this machine is a member, then keeps the membership fresh, and reports the CAs that it trusts."""
 
 from __future__ import annotations
 
@@ -36,6 +31,12 @@ from mooring.trust.discovery.pins import pins_of
 from mooring.trust.httpsurl import url_of
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
 from mooring.trust.kubeconfig import Cluster, address_of
+
+# Report of the CAs that this machine trusts, in an annotation of its Node.
+#
+# Rules kept here: the annotation names the public key of every CA in kubelet.conf, sorted, so that a rollover of the CA knows which
+# machines are still behind. It is written only when it differs, on a Node of another program too. A Node that does not exist is not
+# made.
 
 TRUSTED_CAS = "mooring.dev/trusted-cas"
 """Annotation: `sha256:<hex of the public key>` of each CA, separated by commas."""

@@ -1,10 +1,4 @@
-"""Durable changes of a member's files: write, remove, rename.
-
-Rules kept here:
-* A change is on disk when the function returns. Directories are made with kubelet's mode. Errors name the path.
-* A machine joins only where no other user can put his files in the place of its keys: neither a directory between the root and the
-  keys nor a link that leads out of the root may be his.
-"""
+"""Record of a member, which the agent keeps between two runs, and durable changes of a member's files."""
 
 from __future__ import annotations
 
@@ -28,6 +22,13 @@ from mooring.client.files import (
     write_atomic,
 )
 from mooring.errors import ConfigError
+
+# Durable changes of a member's files: write, remove, rename.
+#
+# Rules kept here:
+# * A change is on disk when the function returns. Directories are made with kubelet's mode. Errors name the path.
+# * A machine joins only where no other user can put his files in the place of its keys: neither a directory between the root and
+#   the keys nor a link that leads out of the root may be his.
 
 DIRECTORY_MODE = 0o755
 """Mode of kubelet's and kubeadm's directories: file names are not secret, and files with secrets have mode 0600."""

@@ -1,14 +1,4 @@
-"""The way back: a machine whose certificate expired gets another one, without a token, in whichever way it joined.
-
-Rules kept here (docs/come-back-after-expiry.md):
-* The expired certificate proves the old key: TLS is opened with it, and `Authorization: Mooring-Recovery` asks the server to judge
-  it as of its end. Such a request may only create and read certificate requests.
-* The certificate request has a new key, which is on disk before it is used. A request that is held for a person is continued by
-  the next run.
-* A certificate whose CA a rollover has retired while the machine was off is used in the same way before it expires.
-* 401 means that the machine may not come back: its certificate was revoked, its Node was deleted, or the server does not offer
-  this. Then only a token helps.
-"""
+"""Recovery of a machine whose certificate expired, and the way on of a member that has one."""
 
 from __future__ import annotations
 
@@ -34,6 +24,17 @@ from mooring.reminders import LastingProblem
 from mooring.trust.answertext import explained_by
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.nodename import choose_node_name
+
+# The way back: a machine whose certificate expired gets another one, without a token, in whichever way it joined.
+#
+# Rules kept here (docs/come-back-after-expiry.md):
+# * The expired certificate proves the old key: TLS is opened with it, and `Authorization: Mooring-Recovery` asks the server to
+#   judge it as of its end. Such a request may only create and read certificate requests.
+# * The certificate request has a new key, which is on disk before it is used. A request that is held for a person is continued by
+#   the next run.
+# * A certificate whose CA a rollover has retired while the machine was off is used in the same way before it expires.
+# * 401 means that the machine may not come back: its certificate was revoked, its Node was deleted, or the server does not offer
+#   this. Then only a token helps.
 
 log = logging.getLogger("mooring.agent")
 

@@ -1,10 +1,4 @@
-"""Difference between this machine's clock and that of the server.
-
-Rules kept here:
-* The server's time is the Date header of its response (RFC 9110), or the creation time of an object that it has just created.
-* A message names the seconds and the side, so that a person knows which clock to set.
-* Signers set the begin of a certificate 5 minutes back. A machine whose clock is further behind cannot use its certificate yet.
-"""
+"""Steps of a join: their messages, errors and retries; and the difference between this machine's clock and the server's."""
 
 from __future__ import annotations
 
@@ -31,6 +25,13 @@ from mooring.errors import (
 from mooring.pki.x509.certificate import Certificate
 from mooring.trust.answertext import explained_by, without_audit_id
 from mooring.trust.discovery.errors import EndpointDownError, EndpointTimeoutError, FetchError, NotKubernetesError
+
+# Difference between this machine's clock and that of the server.
+#
+# Rules kept here:
+# * The server's time is the Date header of its response (RFC 9110), or the creation time of an object that it has just created.
+# * A message names the seconds and the side, so that a person knows which clock to set.
+# * Signers set the begin of a certificate 5 minutes back. A machine whose clock is further behind cannot use its certificate yet.
 
 SKEW_LIMIT = timedelta(seconds=60)
 """Difference that is reported. A tenth of the shortest lifetime of a certificate, 10 minutes; requests take less."""

@@ -1,8 +1,4 @@
-"""Tunnel of an HTTP proxy (RFC 9110 9.3.6), whose transport another protocol takes over once it is open.
-
-Rules kept here: only http proxies, because TLS to a proxy could not pass on the end of one direction. The server is named with its
-IPv6 address in brackets (RFC 9112 3.2.3). Nothing is read behind the reply of the proxy until the other protocol reads it.
-"""
+"""Connections that the load balancer carries: through the tunnel of an HTTP proxy or directly, and how they end."""
 
 from __future__ import annotations
 
@@ -16,6 +12,11 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from mooring.trust.httpproxy import Proxy, ProxySettingError
+
+# Tunnel of an HTTP proxy (RFC 9110 9.3.6), whose transport another protocol takes over once it is open.
+#
+# Rules kept here: only http proxies, because TLS to a proxy could not pass on the end of one direction. The server is named with
+# its IPv6 address in brackets (RFC 9112 3.2.3). Nothing is read behind the reply of the proxy until the other protocol reads it.
 
 HTTP_PORT = 80
 """RFC 9110 section 4.2.1."""

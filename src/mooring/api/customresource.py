@@ -1,10 +1,4 @@
-"""Structural schemas of CustomResourceDefinitions, derived from the schemas of objects.
-
-Rules kept here (Kubernetes documentation "Extend the Kubernetes API with CustomResourceDefinitions", structural schemas):
-* A structural schema has no references: messages stand where they are used. Metadata is `type: object` and nothing more.
-* What JSON writes in two forms has `x-kubernetes-int-or-string`; a part without a schema keeps its unknown fields.
-* Merge strategies of strategic merge patch do not exist there; lists keep their type and keys for server-side apply.
-"""
+"""CustomResourceDefinitions of kinds, for API servers that do not serve them otherwise, and their structural schemas."""
 
 from __future__ import annotations
 
@@ -15,6 +9,13 @@ from mooring.api.kind import Kind
 from mooring.apimachinery.resource import Column
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
 from mooring.apimachinery.table import AGE
+
+# Structural schemas of CustomResourceDefinitions, derived from the schemas of objects.
+#
+# Rules kept here (Kubernetes documentation "Extend the Kubernetes API with CustomResourceDefinitions", structural schemas):
+# * A structural schema has no references: messages stand where they are used. Metadata is `type: object` and nothing more.
+# * What JSON writes in two forms has `x-kubernetes-int-or-string`; a part without a schema keeps its unknown fields.
+# * Merge strategies of strategic merge patch do not exist there; lists keep their type and keys for server-side apply.
 
 METADATA = "metadata"
 _ANY: Obj = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -1,20 +1,21 @@
-"""Validation of object names, label keys and values, qualified names and ConfigMap keys; generated names.
-
-Rules kept here:
-* Every function returns one clause for each broken rule, in the words of Kubernetes (clients compare them). An empty list means
-  that the text is allowed. Whole texts are matched: a trailing newline is never allowed.
-* Lengths are counted in UTF-8 bytes, as Go counts them.
-* A generated name is at most 58 bytes of the base and five random characters of an alphabet without vowels and similar characters,
-  so that no word appears by chance.
-
-Sources: RFC 1035 section 2.3.1; RFC 1123 section 2.1; docs/protocol/objects.md#names, docs/protocol/secrets-and-configmaps.md;
-k8s.io/apimachinery util/validation and k8s.io/apiserver storage/names for the clauses and constants.
-"""
+"""Names of objects, labels and keys: their validation, generated names, and UUIDs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+
+# Validation of object names, label keys and values, qualified names and ConfigMap keys; generated names.
+#
+# Rules kept here:
+# * Every function returns one clause for each broken rule, in the words of Kubernetes (clients compare them). An empty list means
+#   that the text is allowed. Whole texts are matched: a trailing newline is never allowed.
+# * Lengths are counted in UTF-8 bytes, as Go counts them.
+# * A generated name is at most 58 bytes of the base and five random characters of an alphabet without vowels and similar
+#   characters, so that no word appears by chance.
+#
+# Sources: RFC 1035 section 2.3.1; RFC 1123 section 2.1; docs/protocol/objects.md#names, docs/protocol/secrets-and-configmaps.md;
+# k8s.io/apimachinery util/validation and k8s.io/apiserver storage/names for the clauses and constants.
 
 LABEL_MAX = 63
 """RFC 1123 label, label value, and the name part of a qualified name."""

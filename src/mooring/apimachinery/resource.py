@@ -1,8 +1,4 @@
-"""Resources as clients see them: names, verbs, subresources, schema and printed columns.
-
-Rules kept here: data only. Discovery, OpenAPI, Table, request info and the codec read it; policy (defaults, validation)
-lives in `mooring.api.kind`, which contains a `Resource`.
-"""
+"""Resources as clients see them: names, verbs, subresources, schema and printed columns; and errors for kinds of other servers."""
 
 from __future__ import annotations
 
@@ -13,6 +9,11 @@ from typing import Literal
 
 from mooring.apimachinery.schema import Message, Obj
 from mooring.errors import quoted
+
+# Resources as clients see them: names, verbs, subresources, schema and printed columns.
+#
+# Rules kept here: data only. Discovery, OpenAPI, Table, request info and the codec read it; policy (defaults, validation)
+# lives in `mooring.api.kind`, which contains a `Resource`.
 
 Cell = str | int | bool | None
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")

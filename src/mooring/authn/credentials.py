@@ -1,20 +1,4 @@
-"""Credentials that a request offers, read before any authenticator judges them.
-
-Rules kept here (docs/protocol/authentication.md#bearer-tokens; RFC 6750 section 2.1; RFC 7617 for Basic):
-1. Only the first `Authorization` header counts, as in Go's `Header.Get`.
-2. It is trimmed and split on single spaces. The scheme is compared without regard to case. The token is the second part; the text
-   after a second space is ignored.
-3. `Basic` is read only by a server that has an authenticator of passwords. Other servers ignore it like any other scheme, as
-   kube-apiserver does: the request goes on without a credential. A value that is not base64 of `user:password` in UTF-8 gives a
-   `Basic` without a user, which every authenticator leaves alone and the chain rejects. A scheme that a custom authenticator
-   names is read in the same way; its credential is all the text after its name, and may be empty.
-4. Two spaces before the token make the token empty: it is ignored, and the caller gets a warning.
-5. A token or password becomes a `Secret` here and stays one.
-6. A request for a WebSocket may carry a token among its subprotocols (`mooring.authn.credentials`). The credential of
-   `Authorization` comes first; the other token is judged when that is rejected.
-7. The page of another site that offers such a token has that token alone: a certificate, a password or a ticket came from the
-   browser, and would let in a page that offers any text as a token. Scripts cannot set `Authorization: Bearer`.
-"""
+"""Credentials that a request offers, and the protocol of the authenticators that judge them."""
 
 from __future__ import annotations
 
@@ -33,6 +17,23 @@ from mooring.authn.reasons import NO_OTHER_SUBPROTOCOL, TOKEN_NOT_BASE64URL, TOK
 from mooring.authn.verdict import FirstVerdict, Rejected
 from mooring.pki.x509.verify import ReadChain
 from mooring.secret import Secret
+
+# Credentials that a request offers, read before any authenticator judges them.
+#
+# Rules kept here (docs/protocol/authentication.md#bearer-tokens; RFC 6750 section 2.1; RFC 7617 for Basic):
+# 1. Only the first `Authorization` header counts, as in Go's `Header.Get`.
+# 2. It is trimmed and split on single spaces. The scheme is compared without regard to case. The token is the second part; the text
+#    after a second space is ignored.
+# 3. `Basic` is read only by a server that has an authenticator of passwords. Other servers ignore it like any other scheme, as
+#    kube-apiserver does: the request goes on without a credential. A value that is not base64 of `user:password` in UTF-8 gives a
+#    `Basic` without a user, which every authenticator leaves alone and the chain rejects. A scheme that a custom authenticator
+#    names is read in the same way; its credential is all the text after its name, and may be empty.
+# 4. Two spaces before the token make the token empty: it is ignored, and the caller gets a warning.
+# 5. A token or password becomes a `Secret` here and stays one.
+# 6. A request for a WebSocket may carry a token among its subprotocols (`mooring.authn.credentials`). The credential of
+#    `Authorization` comes first; the other token is judged when that is rejected.
+# 7. The page of another site that offers such a token has that token alone: a certificate, a password or a ticket came from the
+#    browser, and would let in a page that offers any text as a token. Scripts cannot set `Authorization: Bearer`.
 
 # A bearer token in the list of WebSocket subprotocols, for browsers: they cannot set `Authorization` on a WebSocket.
 #

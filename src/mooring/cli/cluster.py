@@ -1,14 +1,4 @@
-"""Connection of a command to a cluster: the kubeconfig, one client for one run, and retries.
-
-Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands,
-docs/protocol/discovery-and-join.md#objects-that-join-reads):
-* While a server cannot be reached or is not ready, a request is repeated every 500 ms, up to `--timeout` (1 m). A refusal is final
-  at once. The first failure is printed.
-* A refused connection is final at once, as for kubectl: no program listens there. With `--timeout` on the command line, and after
-  the server has answered the command once, it is repeated as well: someone waits for a start, or the server restarts.
-* A command that changes a cluster says on stderr which one. A command that ends something asks a person first, unless a flag chose
-  the cluster or it is that of the data directory of this machine: KUBECONFIG may name a cluster that was not meant.
-"""
+"""Connection of a command to a cluster: the kubeconfig, one client for one run, retries, and the output of deletions."""
 
 from __future__ import annotations
 
@@ -54,6 +44,17 @@ from mooring.trust.discovery.errors import (
     NotTlsError,
 )
 from mooring.trust.kubeconfig import Selected
+
+# Connection of a command to a cluster: the kubeconfig, one client for one run, and retries.
+#
+# Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands,
+# docs/protocol/discovery-and-join.md#objects-that-join-reads):
+# * While a server cannot be reached or is not ready, a request is repeated every 500 ms, up to `--timeout` (1 m). A refusal is
+#   final at once. The first failure is printed.
+# * A refused connection is final at once, as for kubectl: no program listens there. With `--timeout` on the command line, and after
+#   the server has answered the command once, it is repeated as well: someone waits for a start, or the server restarts.
+# * A command that changes a cluster says on stderr which one. A command that ends something asks a person first, unless a flag
+#   chose the cluster or it is that of the data directory of this machine: KUBECONFIG may name a cluster that was not meant.
 
 T = TypeVar("T")
 

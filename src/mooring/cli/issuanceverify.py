@@ -1,7 +1,4 @@
-"""Records of a store that is read itself, and not through its server.
-
-A running server answers from its memory: what somebody changes in the database under it shows only at its next start.
-"""
+"""`mooring issuance verify`: verify the records of issued certificates, through a server or in the store itself."""
 
 from __future__ import annotations
 
@@ -40,6 +37,10 @@ from mooring.storage.contract import Entry, Storage, UnreadableEntry
 from mooring.storage.etcd.keyspace import name_in_engine
 from mooring.trust.issuancelog import Checkpoint, Fault, VerifiedIssuanceLog, parse_checkpoint, unrecorded
 from mooring.trust.issuancelog import verify as verify_records
+
+# Records of a store that is read itself, and not through its server.
+#
+# A running server answers from its memory: what somebody changes in the database under it shows only at its next start.
 
 PAGE_ENTRIES = 256
 """Objects read at a time, as many as a walk over a store reads."""

@@ -1,11 +1,4 @@
-"""Process title: the command line as other users of the machine read it in `ps`, without its secrets.
-
-Rules kept here (docs/adr/0055-secrets-out-of-the-process-title.md):
-* The value of an option that takes a secret is replaced, whatever it looks like, and so is every argument that looks like a token.
-* A command line without a secret is left alone: the title is the whole of it, and nothing is imported.
-* Between the start of the program and the replacement others can read the secret for some milliseconds. A file, standard input and
-  the environment do not show it at any time.
-"""
+"""Entry point of the command line: runs a command, prints its error, sets the exit code and the process title."""
 
 from __future__ import annotations
 
@@ -23,6 +16,15 @@ from mooring import __version__, build
 from mooring.cli.commands import COMMANDS, GROUPS, TableGroup
 from mooring.cli.printing import clean, redacted
 from mooring.errors import ArgumentError, ConfigError, MooringError
+
+# Process title: the command line as other users of the machine read it in `ps`, without its secrets.
+#
+# Rules kept here (docs/adr/0055-secrets-out-of-the-process-title.md):
+# * The value of an option that takes a secret is replaced, whatever it looks like, and so is every argument that looks like a
+#   token.
+# * A command line without a secret is left alone: the title is the whole of it, and nothing is imported.
+# * Between the start of the program and the replacement others can read the secret for some milliseconds. A file, standard input
+#   and the environment do not show it at any time.
 
 SECRET_OPTIONS = frozenset(
     {

@@ -1,11 +1,4 @@
-"""Formatter of log records: one line for each record, so that no logged text can forge another record.
-
-Rules kept here:
-* A record is one line, made printable (`plaintext`) and at most `MAX_LINE` characters long: names, messages of other servers and
-  header values are text of clients.
-* The lines of a traceback begin with `CONTINUED` and are cleaned and bounded in the same way. A long traceback keeps its end.
-* Text that looks like a secret is removed first (law 9), while a key of several lines is still whole.
-"""
+"""Logging of long-running commands: one line for each record, so that no logged text can forge another one."""
 
 from __future__ import annotations
 
@@ -17,6 +10,14 @@ import click
 
 from mooring import queuedoutput
 from mooring.cli.printing import clean, redacted
+
+# Formatter of log records: one line for each record, so that no logged text can forge another record.
+#
+# Rules kept here:
+# * A record is one line, made printable (`plaintext`) and at most `MAX_LINE` characters long: names, messages of other servers and
+#   header values are text of clients.
+# * The lines of a traceback begin with `CONTINUED` and are cleaned and bounded in the same way. A long traceback keeps its end.
+# * Text that looks like a secret is removed first (law 9), while a key of several lines is still whole.
 
 MAX_LINE = 4096
 """Characters of one line: longer than any message of this program, and no more than log collectors keep."""

@@ -1,10 +1,4 @@
-"""Kubeconfig files: the ones that a command reads, by the loading rules of kubectl and kubeadm.
-
-1. `--kubeconfig FILE` alone, which must exist.
-2. The list in KUBECONFIG alone: missing files are skipped, and the first file to set a value wins.
-3. The first of ~/.kube/config, /etc/kubernetes/admin.conf and `<data-dir>/admin.conf` that can be read.
-Paths inside a file are relative to its directory. When no file is found the error names every path that was tried.
-"""
+"""Kubeconfig files that a command reads, and the credentials of a Pod where there is none."""
 
 from __future__ import annotations
 
@@ -26,6 +20,13 @@ from mooring.trust.kubeconfig import (
     select_context,
 )
 from mooring.trust.kubeconfigtext import parse_kubeconfig
+
+# Kubeconfig files: the ones that a command reads, by the loading rules of kubectl and kubeadm.
+#
+# 1. `--kubeconfig FILE` alone, which must exist.
+# 2. The list in KUBECONFIG alone: missing files are skipped, and the first file to set a value wins.
+# 3. The first of ~/.kube/config, /etc/kubernetes/admin.conf and `<data-dir>/admin.conf` that can be read.
+# Paths inside a file are relative to its directory. When no file is found the error names every path that was tried.
 
 ADMIN_CONF = "admin.conf"
 KUBEADM_ADMIN_CONF = "/etc/kubernetes/admin.conf"

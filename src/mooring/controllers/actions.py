@@ -1,11 +1,4 @@
-"""Actions that plans return, and the `Controller` interface (law 7).
-
-Rules kept here:
-* A plan changes nothing itself: the loop applies its actions with preconditions.
-* Every change of an existing object carries the resourceVersion it was planned on: inside `obj` for Update, as a field for
-  Delete. A concurrent edit makes the change fail, and the key is planned again.
-* Time and entropy are arguments.
-"""
+"""Controllers as plans (law 7): the actions that plans return, the `Controller` interface, and their selection by name."""
 
 from __future__ import annotations
 
@@ -20,6 +13,14 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.errors import ConfigError
 from mooring.pki.x509.names import IPAddress
+
+# Actions that plans return, and the `Controller` interface (law 7).
+#
+# Rules kept here:
+# * A plan changes nothing itself: the loop applies its actions with preconditions.
+# * Every change of an existing object carries the resourceVersion it was planned on: inside `obj` for Update, as a field for
+#   Delete. A concurrent edit makes the change fail, and the key is planned again.
+# * Time and entropy are arguments.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,4 @@
-"""Controllers that run outside of a server, against any Kubernetes: which, with what rights, and which of them by default.
-
-Rules kept here:
-* A controller of `CONTROLLERS` is either in `STANDALONE` or, with the reason, in `IN_SERVER`.
-* `on_by_default` is true only for what does no harm beside the same controller of kube-controller-manager, and needs no right to
-  delete Secrets. RBAC cannot limit that right to bootstrap tokens, so that the token cleaner runs when it is named.
-* Whatever claims the names of nodes runs with the controller that frees them, unless that is left out by name.
-* Rights are least: a controller may list and watch the kinds that it watches, within `SCOPES`, and write what its row says.
-* Kinds of the group mooring.dev are CustomResourceDefinitions there. Where one is missing, the controllers that watch it do not
-  run: an approver that cannot read what was revoked must not approve.
-"""
+"""Controllers for any cluster: which there are, with what rights, and the Kubernetes objects that they need there."""
 
 from __future__ import annotations
 
@@ -32,6 +22,17 @@ from mooring.pki.x509.authority import Authority
 from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, SECRET_TYPE
 from mooring.trust.discovery import clusterinfo
+
+# Controllers that run outside of a server, against any Kubernetes: which, with what rights, and which of them by default.
+#
+# Rules kept here:
+# * A controller of `CONTROLLERS` is either in `STANDALONE` or, with the reason, in `IN_SERVER`.
+# * `on_by_default` is true only for what does no harm beside the same controller of kube-controller-manager, and needs no right to
+#   delete Secrets. RBAC cannot limit that right to bootstrap tokens, so that the token cleaner runs when it is named.
+# * Whatever claims the names of nodes runs with the controller that frees them, unless that is left out by name.
+# * Rights are least: a controller may list and watch the kinds that it watches, within `SCOPES`, and write what its row says.
+# * Kinds of the group mooring.dev are CustomResourceDefinitions there. Where one is missing, the controllers that watch it do not
+#   run: an approver that cannot read what was revoked must not approve.
 
 SCOPES: Mapping[str, Scope] = MappingProxyType(
     {

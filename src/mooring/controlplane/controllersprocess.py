@@ -1,11 +1,4 @@
-"""Health and metrics of a process without an API server, over plain HTTP.
-
-Rules kept here:
-* GET of `/healthz`, `/livez` and `/readyz` answers 200 or 500 with one line for each check, and `/metrics` the metrics. Nothing
-  else is served, and nothing secret.
-* `/livez` has the checks that a restart of the process can mend. An API server that is away is none: the process waits for it.
-* One request a connection. A request has 5 s and 8 KiB; the 33rd connection at a time is closed.
-"""
+"""A process that runs controllers against any Kubernetes API server, with its health and metrics over plain HTTP."""
 
 from __future__ import annotations
 
@@ -42,6 +35,14 @@ from mooring.reconcile.standalonecontrollers import MANIFESTS, StandaloneControl
 from mooring.settings.controllers import StandaloneSettings
 from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.trust.kubeconfig import Selected
+
+# Health and metrics of a process without an API server, over plain HTTP.
+#
+# Rules kept here:
+# * GET of `/healthz`, `/livez` and `/readyz` answers 200 or 500 with one line for each check, and `/metrics` the metrics. Nothing
+#   else is served, and nothing secret.
+# * `/livez` has the checks that a restart of the process can mend. An API server that is away is none: the process waits for it.
+# * One request a connection. A request has 5 s and 8 KiB; the 33rd connection at a time is closed.
 
 MAX_HEAD = 8 << 10
 """Bytes of a request: probes and scrapers send a tenth of this."""

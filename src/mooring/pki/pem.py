@@ -1,14 +1,4 @@
-"""PEM: strict decoding and encoding of blocks (RFC 7468).
-
-Source: docs/protocol/certificate-signing-requests.md#validation.
-
-Rules kept here:
-* A block is `-----BEGIN LABEL-----`, base64 lines, `-----END LABEL-----` with the same label, each boundary on its own
-  line. Text around blocks is allowed (openssl writes it), a begin without its end or undecodable base64 is an error.
-* RFC 1421 headers (`Key: value` lines, as encrypted keys carry) are recognised and refused: no accepted file has them.
-* Blocks are decoded lazily: a caller that needs only the first block does not decode the others.
-* The size of the text is capped before anything is parsed.
-"""
+"""PEM: strict decoding and encoding of blocks (RFC 7468), and the published CA bundle of the serving certificate."""
 
 from __future__ import annotations
 
@@ -20,6 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mooring.pki.errors import PemError
+
+# PEM: strict decoding and encoding of blocks (RFC 7468).
+#
+# Source: docs/protocol/certificate-signing-requests.md#validation.
+#
+# Rules kept here:
+# * A block is `-----BEGIN LABEL-----`, base64 lines, `-----END LABEL-----` with the same label, each boundary on its own
+#   line. Text around blocks is allowed (openssl writes it), a begin without its end or undecodable base64 is an error.
+# * RFC 1421 headers (`Key: value` lines, as encrypted keys carry) are recognised and refused: no accepted file has them.
+# * Blocks are decoded lazily: a caller that needs only the first block does not decode the others.
+# * The size of the text is capped before anything is parsed.
 
 MAX_PEM_BYTES = 1 << 20  # a CA bundle of the whole web is a quarter of this; Kubernetes stores no object above 1.5 MiB
 

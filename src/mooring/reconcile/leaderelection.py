@@ -1,16 +1,4 @@
-"""Leader election: the controllers run in the process that holds a Lease (the algorithm of client-go's leaderelection).
-
-Rules kept here:
-1. The holder renews every 2 s and gives up after 10 s without success. Others take over 15 s after the last renewal they observed,
-   measured on their own clock; clocks of two machines are never compared. `Election` has these times.
-2. Work starts only after the Lease is acquired, and is cancelled before renewal stops; at once when another holder is observed.
-   The 10 s count from before a renewal request, so they also bound one that hangs.
-3. A clean stop releases the Lease, so that the next holder starts at once. A holder whose process on this machine no longer exists
-   is also succeeded at once: a restart after `kill -9` does not wait.
-4. A process that was stopped and goes on writes nothing until it has renewed the Lease (`may_write`).
-5. Every write is a compare-and-swap; the loser reads the Lease again. Any other error counts as a failed renewal, and so does an
-   attempt without an answer in the 10 s. It is logged when it begins, not at every attempt.
-"""
+"""Leader election by a Lease, and fencing: controllers write only while this process may."""
 
 from __future__ import annotations
 
@@ -26,6 +14,19 @@ from mooring.clock import Clock, rfc3339_micro
 from mooring.controllers.actions import CommitPrecondition, Delete
 from mooring.errors import AlreadyExistsError, ConfigError, ConflictError, MooringError, NotFoundError, PeerError
 from mooring.reconcile.clusterapi import ClusterApi, OnEvent
+
+# Leader election: the controllers run in the process that holds a Lease (the algorithm of client-go's leaderelection).
+#
+# Rules kept here:
+# 1. The holder renews every 2 s and gives up after 10 s without success. Others take over 15 s after the last renewal they
+#    observed, measured on their own clock; clocks of two machines are never compared. `Election` has these times.
+# 2. Work starts only after the Lease is acquired, and is cancelled before renewal stops; at once when another holder is observed.
+#    The 10 s count from before a renewal request, so they also bound one that hangs.
+# 3. A clean stop releases the Lease, so that the next holder starts at once. A holder whose process on this machine no longer
+#    exists is also succeeded at once: a restart after `kill -9` does not wait.
+# 4. A process that was stopped and goes on writes nothing until it has renewed the Lease (`may_write`).
+# 5. Every write is a compare-and-swap; the loser reads the Lease again. Any other error counts as a failed renewal, and so does an
+#    attempt without an answer in the 10 s. It is logged when it begins, not at every attempt.
 
 log = logging.getLogger("mooring.controllers")
 

@@ -1,14 +1,4 @@
-"""Work queue of one controller: keys to plan, each queued at most once, with delays and back-off (client-go's workqueue).
-
-Rules kept here:
-1. A key that is added while it is queued is planned once. One that is added while it is being planned is planned once more
-   afterwards.
-2. `add_at` plans a key at a moment; an earlier moment for the same key replaces a later one.
-3. `retry` waits 5 ms, doubled by each consecutive failure, at most 1 000 s; `forget` resets the count.
-4. Keys that were added and keys that fell due take turns, so that an event waits for no backlog of scheduled keys, nor they for
-   a stream of events. A key that is added while it waits as due waits among those that were added.
-5. Time comes from the `Clock`, so that tests control it.
-"""
+"""Work queue of one controller, and threads for work that waits for a device."""
 
 from __future__ import annotations
 
@@ -23,6 +13,17 @@ from typing import TypeVar
 from mooring.clock import JUMP_SECONDS, STEP, Clock
 from mooring.controllers.actions import Key
 from mooring.errors import MooringError
+
+# Work queue of one controller: keys to plan, each queued at most once, with delays and back-off (client-go's workqueue).
+#
+# Rules kept here:
+# 1. A key that is added while it is queued is planned once. One that is added while it is being planned is planned once more
+#    afterwards.
+# 2. `add_at` plans a key at a moment; an earlier moment for the same key replaces a later one.
+# 3. `retry` waits 5 ms, doubled by each consecutive failure, at most 1 000 s; `forget` resets the count.
+# 4. Keys that were added and keys that fell due take turns, so that an event waits for no backlog of scheduled keys, nor they for
+#    a stream of events. A key that is added while it waits as due waits among those that were added.
+# 5. Time comes from the `Clock`, so that tests control it.
 
 FIRST_DELAY = 0.005
 MAX_DELAY = 1000.0

@@ -1,9 +1,4 @@
-"""Types of values that a setting takes, and how the configuration file writes each.
-
-- A type has a name for the reference page, and reads a value of the configuration file strictly: a number in quotes is a text.
-- An error says which type to give and never repeats the value, which may be a secret.
-- The command line has its own parser for each type: `mooring.cli.options.declared`.
-"""
+"""Declaration of settings: name, type, default, meaning and check, once; the types of values, and shared checks."""
 
 from __future__ import annotations
 
@@ -18,6 +13,12 @@ from urllib.parse import urlsplit
 from mooring.duration import parse_long_duration
 from mooring.errors import ConfigError
 from mooring.settings.addresses import names_user, shown_value
+
+# Types of values that a setting takes, and how the configuration file writes each.
+#
+# - A type has a name for the reference page, and reads a value of the configuration file strictly: a number in quotes is a text.
+# - An error says which type to give and never repeats the value, which may be a secret.
+# - The command line has its own parser for each type: `mooring.cli.options.declared`.
 
 T = TypeVar("T")
 

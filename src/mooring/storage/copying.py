@@ -1,13 +1,4 @@
-"""Copies of the entries of a cluster into an empty store, by a move from another store or from a snapshot.
-
-Rules kept here:
-* No server starts on a store with the key INCOMPLETE.
-* A copy that was killed is repeated: the next run makes the target equal to its source, whatever the last one left.
-* Every revision of the target is greater than the `floor` that the caller gives, also that of an entry which an earlier run copied.
-  Older revisions are compacted, so that watches and lists of clients begin again.
-* The copies of Events live no longer than Events do, on a driver with leases.
-* Errors contain counts, and no keys or values.
-"""
+"""Copies of the entries of a cluster into an empty store, and the move of a cluster between stores."""
 
 from __future__ import annotations
 
@@ -24,6 +15,16 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError, StorageError
 from mooring.storage.contract import CompactedError, Entry, KeyExistsError, RevisionMismatchError, Storage
 from mooring.storage.keyspace import INCOMPLETE, PREFIXES, between, is_empty, pages
+
+# Copies of the entries of a cluster into an empty store, by a move from another store or from a snapshot.
+#
+# Rules kept here:
+# * No server starts on a store with the key INCOMPLETE.
+# * A copy that was killed is repeated: the next run makes the target equal to its source, whatever the last one left.
+# * Every revision of the target is greater than the `floor` that the caller gives, also that of an entry which an earlier run
+#   copied. Older revisions are compacted, so that watches and lists of clients begin again.
+# * The copies of Events live no longer than Events do, on a driver with leases.
+# * Errors contain counts, and no keys or values.
 
 Source = Callable[[], AsyncIterator[Sequence[Entry]]]
 """Yields the entries of the source in order of their keys, in parts that are not empty; called once for each reading."""

@@ -1,8 +1,4 @@
-"""Presence and use of a store, by its URL, before it is opened.
-
-Rules kept here: a command that reads a store does not create an empty one by opening it, and one that moves a store does not do so
-under a running server. A driver that can answer has a row.
-"""
+"""Table of storage drivers by URL scheme; whether a store is there and in use, before it is opened."""
 
 from __future__ import annotations
 
@@ -15,6 +11,11 @@ from mooring.errors import ConfigError
 from mooring.settings.storage import ETCD, MEMORY, SQLITE, StorageSettings, storage_url
 from mooring.storage.commitsignal import CommitSignal
 from mooring.storage.contract import Storage
+
+# Presence and use of a store, by its URL, before it is opened.
+#
+# Rules kept here: a command that reads a store does not create an empty one by opening it, and one that moves a store does not do
+# so under a running server. A driver that can answer has a row.
 
 
 def _check_sqlite_file(rest: str) -> None:

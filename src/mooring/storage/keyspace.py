@@ -1,9 +1,4 @@
-"""Storage keys: validity, order and the end of a prefix.
-
-Rules kept here: keys are ordered by their UTF-8 bytes, which for valid text is the order of its code points, so comparing
-`str` gives the right order and no driver needs a collation of its own. A key that has no UTF-8 form is refused before any driver
-sees it.
-"""
+"""Storage keys: validity, order, the end of a prefix, and the keys that belong to a cluster."""
 
 from __future__ import annotations
 
@@ -11,6 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from mooring.errors import StorageError
 from mooring.storage.contract import Entry, Storage, UnreadableEntry
+
+# Storage keys: validity, order and the end of a prefix.
+#
+# Rules kept here: keys are ordered by their UTF-8 bytes, which for valid text is the order of its code points, so comparing
+# `str` gives the right order and no driver needs a collation of its own. A key that has no UTF-8 form is refused before any driver
+# sees it.
 
 _LAST = "\U0010ffff"
 _BEFORE_SURROGATES, _AFTER_SURROGATES = "\ud7ff", "\ue000"

@@ -1,10 +1,4 @@
-"""Epochs of servers: a count for each server, by which it knows at its next start whether the store still has what it remembers.
-
-Rules kept here:
-* A server adds one to its epoch after something ended, and before it remembers that. A store with a lower one was restored from a
-  copy that is older, whatever other servers have written to it since: their writes move revisions, and not this count.
-* The key belongs to the cluster, and is copied with it.
-"""
+"""Records of restores in a store: the epoch of each server, and the revisions that a restored store left out."""
 
 from __future__ import annotations
 
@@ -15,6 +9,13 @@ from dataclasses import dataclass
 from mooring.errors import StorageError
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
 from mooring.storage.keyspace import RESTORES, SERVER_EPOCHS
+
+# Epochs of servers: a count for each server, by which it knows at its next start whether the store still has what it remembers.
+#
+# Rules kept here:
+# * A server adds one to its epoch after something ended, and before it remembers that. A store with a lower one was restored from a
+#   copy that is older, whatever other servers have written to it since: their writes move revisions, and not this count.
+# * The key belongs to the cluster, and is copied with it.
 
 MAX_TRIES = 10
 """Attempts while a copy of the server writes the key, too."""

@@ -1,19 +1,4 @@
-"""Format of a snapshot: every entry of a store at one revision, with checksums. Pure: bytes in, bytes out.
-
-Integers are big-endian. A file is a prelude, frames, and an end:
-
-    prelude   magic (16 bytes), version (2), length of the header (4), header (JSON), digest (32)
-    frame     stored length (4), plain length (4), stored bytes, digest (32)
-    end       0 (4), 0 (4), number of entries (8), digest (32)
-
-* A digest is the SHA-256 of every byte before it, earlier digests included. A changed, missing or moved byte is found at the next
-  digest, before anything after it is used. The last digest names the snapshot. Digests find damage; they do not prove who wrote the
-  file.
-* The stored bytes of a frame are its records, compressed with zlib when the header says so. A record is the length of the key (4),
-  the revision of the last write (8), the revision of the creation (8), the length of the value (4), key, value.
-* Keys ascend, so that none is there twice. Values are kept as they are stored: encrypted ones stay encrypted.
-* A file of a later version is refused. Its prelude has the same layout up to the header.
-"""
+"""Snapshots: their format, with checksums, and the reading of a store into one while writes go on."""
 
 from __future__ import annotations
 
@@ -29,6 +14,22 @@ from typing import Any
 from mooring.errors import StorageError
 from mooring.storage.contract import Entry, Storage
 from mooring.storage.keyspace import pages
+
+# Format of a snapshot: every entry of a store at one revision, with checksums. Pure: bytes in, bytes out.
+#
+# Integers are big-endian. A file is a prelude, frames, and an end:
+#
+#     prelude   magic (16 bytes), version (2), length of the header (4), header (JSON), digest (32)
+#     frame     stored length (4), plain length (4), stored bytes, digest (32)
+#     end       0 (4), 0 (4), number of entries (8), digest (32)
+#
+# * A digest is the SHA-256 of every byte before it, earlier digests included. A changed, missing or moved byte is found at the next
+#   digest, before anything after it is used. The last digest names the snapshot. Digests find damage; they do not prove who wrote
+#   the file.
+# * The stored bytes of a frame are its records, compressed with zlib when the header says so. A record is the length of the key
+#   (4), the revision of the last write (8), the revision of the creation (8), the length of the value (4), key, value.
+# * Keys ascend, so that none is there twice. Values are kept as they are stored: encrypted ones stay encrypted.
+# * A file of a later version is refused. Its prelude has the same layout up to the header.
 
 MAGIC = b"mooring-snapshot"
 VERSION = 1

@@ -1,15 +1,4 @@
-"""Kubeconfig text: YAML or JSON in, the YAML of Go's tools out.
-
-Rules kept here:
-* Values are read as kubectl reads them (`mooring.apimachinery.codec.yaml`), limited in size, nesting and number. Anchors, aliases,
-  tags, a second document and a duplicate key are refused: two readers could see two clusters. The error has the line.
-* A wrong type is an error that names the field by its path; values are never repeated, since they may be credentials.
-  Unknown fields are ignored as client-go ignores them; extensions are kept.
-* Writing follows sigs.k8s.io/yaml: keys sorted, `""` in double quotes, lists not indented, an empty list as `null`, one newline
-  at the end; so the cluster-info text equals kubeadm's (docs/protocol/cluster-info.md#the-configmap; `preferences` only when there
-  are any, as client-go writes since 1.34).
-* `parse_kubeconfig(format_kubeconfig(config)) == config`.
-"""
+"""Kubeconfig text: YAML or JSON in, the YAML of Go's tools out, and edits of a user's file."""
 
 from __future__ import annotations
 
@@ -33,6 +22,18 @@ from mooring.trust.kubeconfig import (
     KubeconfigError,
     KubeconfigUser,
 )
+
+# Kubeconfig text: YAML or JSON in, the YAML of Go's tools out.
+#
+# Rules kept here:
+# * Values are read as kubectl reads them (`mooring.apimachinery.codec.yaml`), limited in size, nesting and number. Anchors,
+#   aliases, tags, a second document and a duplicate key are refused: two readers could see two clusters. The error has the line.
+# * A wrong type is an error that names the field by its path; values are never repeated, since they may be credentials.
+#   Unknown fields are ignored as client-go ignores them; extensions are kept.
+# * Writing follows sigs.k8s.io/yaml: keys sorted, `""` in double quotes, lists not indented, an empty list as `null`, one newline
+#   at the end; so the cluster-info text equals kubeadm's (docs/protocol/cluster-info.md#the-configmap; `preferences` only when
+#   there are any, as client-go writes since 1.34).
+# * `parse_kubeconfig(format_kubeconfig(config)) == config`.
 
 MAX_BYTES = 1 << 20
 """Bytes: a kubeconfig of a hundred clusters has a tenth of this, and a ConfigMap holds no more."""

@@ -1,10 +1,4 @@
-"""Login record: the cluster of a login, the source of its renewals, and its present credential.
-
-Rules kept here (docs/adr/0020):
-* A record is one JSON text with a format version. A record that was cut or edited is one error, which never repeats its contents.
-* A password is never part of it. A refresh token of an OpenID provider is, for the next renewal.
-* A credential is renewed when less than a tenth of its lifetime is left, and is usable until `SPARE` before its end.
-"""
+"""Login record: a login with its renewal and credential; request and response of the exec plugin of kubectl."""
 
 from __future__ import annotations
 
@@ -23,6 +17,13 @@ from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.kubeconfig import Cluster
+
+# Login record: the cluster of a login, the source of its renewals, and its present credential.
+#
+# Rules kept here (docs/adr/0020):
+# * A record is one JSON text with a format version. A record that was cut or edited is one error, which never repeats its contents.
+# * A password is never part of it. A refresh token of an OpenID provider is, for the next renewal.
+# * A credential is renewed when less than a tenth of its lifetime is left, and is usable until `SPARE` before its end.
 
 FORMAT = "mooring.dev/login-record/v1"
 SPARE = timedelta(seconds=10)

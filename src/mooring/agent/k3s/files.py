@@ -1,16 +1,4 @@
-"""Files of a member that joined the k3s way, under a chosen root. They are those of a k3s agent, so that its programs can use them.
-
-    <data-dir>/agent/client-ca.crt, server-ca.crt          the CAs that sign clients, and that verify the servers
-    <data-dir>/agent/{serving-kubelet,client-kubelet,client-kube-proxy,client-k3s-controller}.{crt,key}
-    <data-dir>/agent/{kubelet,kubeproxy,k3scontroller}.kubeconfig
-    <data-dir>/agent/etc/k3s-agent-load-balancer.json      the servers that the load balancer has learned
-    <data-dir>/agent/etc/mooring-agent.json                what the agent has to remember (`mooring.agent.disk`)
-    etc/rancher/node/password, etc/rancher/node/id         the node password, and the suffix of the node name
-
-Rules kept here (docs/protocol/k3s.md#files-of-an-agent): every file but the id has mode 0600, is written whole or not at all, and
-is durable before the next step depends on it. The node password is made once. Kubeconfigs name files, so that renewals and new
-CAs need no new kubeconfig.
-"""
+"""Files of a member that joined the k3s way, and the token that its agent was given."""
 
 from __future__ import annotations
 
@@ -44,6 +32,19 @@ from mooring.trust.k3s.token import K3sToken, TokenFormatError, blank_token_line
 from mooring.trust.kubeconfig import Cluster, Kubeconfig, KubeconfigContext, KubeconfigUser, select_context
 from mooring.trust.kubeconfigtext import format_kubeconfig, parse_kubeconfig
 from mooring.trust.serverlist import saved_urls
+
+# Files of a member that joined the k3s way, under a chosen root. They are those of a k3s agent, so that its programs can use them.
+#
+#     <data-dir>/agent/client-ca.crt, server-ca.crt          the CAs that sign clients, and that verify the servers
+#     <data-dir>/agent/{serving-kubelet,client-kubelet,client-kube-proxy,client-k3s-controller}.{crt,key}
+#     <data-dir>/agent/{kubelet,kubeproxy,k3scontroller}.kubeconfig
+#     <data-dir>/agent/etc/k3s-agent-load-balancer.json      the servers that the load balancer has learned
+#     <data-dir>/agent/etc/mooring-agent.json                what the agent has to remember (`mooring.agent.disk`)
+#     etc/rancher/node/password, etc/rancher/node/id         the node password, and the suffix of the node name
+#
+# Rules kept here (docs/protocol/k3s.md#files-of-an-agent): every file but the id has mode 0600, is written whole or not at all, and
+# is durable before the next step depends on it. The node password is made once. Kubeconfigs name files, so that renewals and new
+# CAs need no new kubeconfig.
 
 DATA_DIR = "/var/lib/rancher/k3s"
 """k3s's `--data-dir`."""

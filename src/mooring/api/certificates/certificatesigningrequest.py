@@ -1,14 +1,4 @@
-"""Validation of CertificateSigningRequests: spec, and updates of `/approval` and `/status`.
-
-Rules kept here (docs/protocol/certificate-signing-requests.md#validation):
-* `request` is one PEM block CERTIFICATE REQUEST with a valid signature. An error quotes it only when it cannot be a private key,
-  because clients have sent those by mistake.
-* `usages`: at least one, known, without duplicates. `expirationSeconds`: at least 600.
-* `signerName` is never the legacy signer.
-* Approved, Denied and Failed are never removed and can only be True. Types are unique; Approved and Denied exclude each other.
-  Errors that the stored object has already are tolerated, so that it can still be approved or denied.
-* A certificate is one or more CERTIFICATE blocks, and is immutable once set.
-"""
+"""CertificateSigningRequest: strategy, validation of its spec, `/approval` and `/status`, and print columns."""
 
 from __future__ import annotations
 
@@ -43,6 +33,17 @@ from mooring.pki.x509.bundles import NO_CERTIFICATE, certificates
 from mooring.pki.x509.profiles import USAGES
 from mooring.pki.x509.requests import parse_request
 from mooring.pki.x509.signers import LEGACY_UNKNOWN, RESERVED
+
+# Validation of CertificateSigningRequests: spec, and updates of `/approval` and `/status`.
+#
+# Rules kept here (docs/protocol/certificate-signing-requests.md#validation):
+# * `request` is one PEM block CERTIFICATE REQUEST with a valid signature. An error quotes it only when it cannot be a private key,
+#   because clients have sent those by mistake.
+# * `usages`: at least one, known, without duplicates. `expirationSeconds`: at least 600.
+# * `signerName` is never the legacy signer.
+# * Approved, Denied and Failed are never removed and can only be True. Types are unique; Approved and Denied exclude each other.
+#   Errors that the stored object has already are tolerated, so that it can still be approved or denied.
+# * A certificate is one or more CERTIFICATE blocks, and is immutable once set.
 
 _PERMANENT = (APPROVED, DENIED, FAILED)
 _STATUSES = ("False", "True", "Unknown")

@@ -1,13 +1,4 @@
-"""Pods that may have a certificate, compared with the spec of a PodCertificateRequest.
-
-Rules kept here (docs/protocol/pod-certificate-requests.md#rights):
-* A request is for one Pod: the one with the uid that it names, on the node and with the service account that it names. A request
-  that leaves one of them out is for none.
-* A mirror Pod gets no certificate: its node wrote it.
-* The identity of a Pod ends with the Pod: one in a final phase gets no certificate, nor one whose grace period is over, even if its
-  node has not removed it. A Pod in its grace period still runs.
-* Reasons have the words of kube-apiserver where it has some.
-"""
+"""PodCertificateRequest: its two versions and their strategy, and the Pods that may have a certificate."""
 
 from __future__ import annotations
 
@@ -25,6 +16,16 @@ from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Obj, message
 from mooring.clock import parse_rfc3339
 from mooring.errors import quoted
+
+# Pods that may have a certificate, compared with the spec of a PodCertificateRequest.
+#
+# Rules kept here (docs/protocol/pod-certificate-requests.md#rights):
+# * A request is for one Pod: the one with the uid that it names, on the node and with the service account that it names. A request
+#   that leaves one of them out is for none.
+# * A mirror Pod gets no certificate: its node wrote it.
+# * The identity of a Pod ends with the Pod: one in a final phase gets no certificate, nor one whose grace period is over, even if
+#   its node has not removed it. A Pod in its grace period still runs.
+# * Reasons have the words of kube-apiserver where it has some.
 
 _HEAD = "PodCertificateRequest for pod"
 

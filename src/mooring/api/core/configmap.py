@@ -1,8 +1,4 @@
-"""Validation of data that Secret and ConfigMap share: keys, total size, immutability.
-
-Rules kept here (docs/protocol/secrets-and-configmaps.md): keys follow `names.config_key_errors`; values have at most 1 MiB
-together; once `immutable` is true it stays true and the data is fixed (both errors are Forbidden).
-"""
+"""ConfigMap: strategy, and the validation of data that it shares with Secret."""
 
 from __future__ import annotations
 
@@ -15,6 +11,11 @@ from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, forbidden, invalid, too_long
+
+# Validation of data that Secret and ConfigMap share: keys, total size, immutability.
+#
+# Rules kept here (docs/protocol/secrets-and-configmaps.md): keys follow `names.config_key_errors`; values have at most 1 MiB
+# together; once `immutable` is true it stays true and the data is fixed (both errors are Forbidden).
 
 MAX_DATA = 1024 * 1024
 """Bytes of all values of one object; kube-apiserver's limit, below etcd's limit for one value."""

@@ -1,10 +1,4 @@
-"""Decide conflicts of server-side apply: changed fields that other managers own (409), and name the managers.
-
-Source: docs/protocol/server-side-apply.md.
-
-Rules kept here: an error names at most `MAX_FIELD_ERRORS` conflicts and counts the others. It is encoded on the event loop, which
-33 000 conflicts in YAML held for 1.5 s.
-"""
+"""Managed fields: ownership of fields by managers, and the conflicts of server-side apply between them."""
 
 from __future__ import annotations
 
@@ -44,6 +38,13 @@ from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.schema import Message, Obj
 from mooring.clock import rfc3339
 from mooring.errors import MAX_FIELD_ERRORS, BadRequestError, Cause, ConflictError, Details
+
+# Decide conflicts of server-side apply: changed fields that other managers own (409), and name the managers.
+#
+# Source: docs/protocol/server-side-apply.md.
+#
+# Rules kept here: an error names at most `MAX_FIELD_ERRORS` conflicts and counts the others. It is encoded on the event loop, which
+# 33 000 conflicts in YAML held for 1.5 s.
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -1,10 +1,4 @@
-"""Values of the store: decode an object that any server wrote, as JSON or as protobuf.
-
-Rules kept here (docs/protocol/storage.md#values):
-* A value that begins with `k8s\0` is protobuf in its envelope; any other value is JSON.
-* A value has kind and apiVersion, by which its schema is found. JSON without them, and of an unknown kind, is refused alike.
-* Any bytes give an object or BadRequestError. The work is linear in the bytes, whose size storage has bounded.
-"""
+"""Values of the store: decode an object that any server wrote, and tell whether it has the shape of its schema."""
 
 from __future__ import annotations
 
@@ -18,6 +12,13 @@ from mooring.apimachinery.codec.protobuf import MAGIC, decode_envelope, decode_s
 from mooring.apimachinery.metav1 import OBJECT_META
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
 from mooring.errors import BadRequestError
+
+# Values of the store: decode an object that any server wrote, as JSON or as protobuf.
+#
+# Rules kept here (docs/protocol/storage.md#values):
+# * A value that begins with `k8s\0` is protobuf in its envelope; any other value is JSON.
+# * A value has kind and apiVersion, by which its schema is found. JSON without them, and of an unknown kind, is refused alike.
+# * Any bytes give an object or BadRequestError. The work is linear in the bytes, whose size storage has bounded.
 
 Schemas = Mapping[tuple[str, str], Message]
 """Schema by apiVersion and kind."""

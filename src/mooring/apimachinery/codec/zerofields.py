@@ -1,13 +1,4 @@
-"""Zero fields: complete an object with the fields that Go writes even when they are zero.
-
-Go's `omitempty` has no effect on a struct that is not a pointer: clients rely on `node.status.nodeInfo` and `resources: {}`
-being present. `written_when_zero` derives these fields from the schema:
-* a message, a time, a quantity or an int-or-string that is not a `pointer`; a `required` scalar or list;
-* the field's `always`, where Go's declaration differs.
-
-A zero message is `{}` with its own such fields; a zero time and an empty list are null.
-Each `Message` is compiled once into closures, which are kept on the message: this code runs on every write.
-"""
+"""Fields that a schema has beside those of an object: zero fields that Go writes, and unknown fields."""
 
 from __future__ import annotations
 
@@ -17,6 +8,16 @@ from typing import Any
 
 from mooring.apimachinery.codec.unmarshal import TIMES, zero
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
+
+# Zero fields: complete an object with the fields that Go writes even when they are zero.
+#
+# Go's `omitempty` has no effect on a struct that is not a pointer: clients rely on `node.status.nodeInfo` and `resources: {}`
+# being present. `written_when_zero` derives these fields from the schema:
+# * a message, a time, a quantity or an int-or-string that is not a `pointer`; a `required` scalar or list;
+# * the field's `always`, where Go's declaration differs.
+#
+# A zero message is `{}` with its own such fields; a zero time and an empty list are null.
+# Each `Message` is compiled once into closures, which are kept on the message: this code runs on every write.
 
 Fill = Callable[[Any], bool]
 """Adds missing fields to a value, in place; returns whether any was missing."""

@@ -1,11 +1,4 @@
-"""OpenAPI definitions of objects, derived from their schemas.
-
-Source: docs/protocol/openapi.md, docs/protocol/patches.md#strategic-merge.
-
-Rules kept here: each message is one component under its Kubernetes definition name; top-level objects also have kind, apiVersion
-and `x-kubernetes-group-version-kind`; lists have their merge strategy (`x-kubernetes-list-type`, `-list-map-keys`,
-`-patch-strategy`, `-patch-merge-key`). Quantities, times and similar scalars have definitions of their own.
-"""
+"""OpenAPI v3: one document for each group version, and the definitions of objects that v2 uses, too."""
 
 from __future__ import annotations
 
@@ -19,6 +12,14 @@ from mooring.apimachinery.metav1 import DELETE_OPTIONS, META, STATUS, list_of
 from mooring.apimachinery.negotiation import JSON, PROTOBUF, YAML
 from mooring.apimachinery.resource import Resource, Subresource
 from mooring.apimachinery.schema import Field, ListOf, MapOf, Message, Obj, Scalar, Type
+
+# OpenAPI definitions of objects, derived from their schemas.
+#
+# Source: docs/protocol/openapi.md, docs/protocol/patches.md#strategic-merge.
+#
+# Rules kept here: each message is one component under its Kubernetes definition name; top-level objects also have kind, apiVersion
+# and `x-kubernetes-group-version-kind`; lists have their merge strategy (`x-kubernetes-list-type`, `-list-map-keys`,
+# `-patch-strategy`, `-patch-merge-key`). Quantities, times and similar scalars have definitions of their own.
 
 REF = "#/components/schemas/"
 

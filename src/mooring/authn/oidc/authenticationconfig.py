@@ -1,15 +1,4 @@
-"""The AuthenticationConfiguration file: issuers of tokens, and anonymous access (apiserver.config.k8s.io).
-
-Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration; KEP-3331, KEP-4633):
-* One document of v1, v1beta1 or v1alpha1, which have the same content. Reading is strict: unknown fields, repeated fields and
-  wrong types are mistakes. All mistakes are reported at once, each with the path of its field.
-* `issuer.url` and `issuer.discoveryURL` are https without user, query and fragment, differ from each other, and are each used
-  once. An issuer of this server's own tokens cannot be one. There is at least one audience, and none twice. `audienceMatchPolicy`
-  is MatchAny, and required with several audiences. `egressSelectorType` is checked and has no effect: this server always connects
-  directly.
-* `mooring.authn.oidc.authenticationconfig` reads the mapping from claims to users.
-* `anonymous` replaces the flag --anonymous-auth, and both together are a mistake. `conditions` need `enabled: true`.
-"""
+"""The AuthenticationConfiguration file: issuers of tokens, mappings from claims to users, and anonymous access."""
 
 from __future__ import annotations
 
@@ -41,6 +30,18 @@ from mooring.errors import required as missing
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates_among
 from mooring.trust.httpsurl import https_url_problem, named_cas
+
+# The AuthenticationConfiguration file: issuers of tokens, and anonymous access (apiserver.config.k8s.io).
+#
+# Rules kept here (docs/protocol/openid-connect.md#authenticationconfiguration; KEP-3331, KEP-4633):
+# * One document of v1, v1beta1 or v1alpha1, which have the same content. Reading is strict: unknown fields, repeated fields and
+#   wrong types are mistakes. All mistakes are reported at once, each with the path of its field.
+# * `issuer.url` and `issuer.discoveryURL` are https without user, query and fragment, differ from each other, and are each used
+#   once. An issuer of this server's own tokens cannot be one. There is at least one audience, and none twice. `audienceMatchPolicy`
+#   is MatchAny, and required with several audiences. `egressSelectorType` is checked and has no effect: this server always connects
+#   directly.
+# * `mooring.authn.oidc.authenticationconfig` reads the mapping from claims to users.
+# * `anonymous` replaces the flag --anonymous-auth, and both together are a mistake. `conditions` need `enabled: true`.
 
 # Strict reading of a part of a configuration file: every mistake is reported with the path of its field, and all at once.
 #

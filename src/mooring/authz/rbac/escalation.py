@@ -1,17 +1,4 @@
-"""RBAC escalation checks: users may grant only permissions that they hold, unless they may `escalate` or `bind`.
-
-Rules kept here (docs/protocol/rbac.md#escalation):
-1. A role may be created or changed by `system:masters`, by users with the verb `escalate` on that role, and by users who hold every
-   rule of it. A role with an aggregationRule requires all permissions: `*` on resources and on paths.
-2. A binding may be created or changed by `system:masters`, by users with the verb `bind` on the role, and by users who hold every
-   rule of the role. Without `bind`, a missing role is 404.
-3. An update that changes only ownerReferences and finalizers, as the garbage collector sends, skips the check. Every other update
-   is checked even when the rules stay as they are: a new label alone may feed them into an aggregated role.
-4. The refusal lists the missing rules, one a line, sorted, with verbs of the same resource merged.
-
-Coverage is checked on atoms: one verb, one group, one resource, at most one name; or one verb, one path. Held rules are indexed by
-atoms too, as far as they can cover wanted ones, so that each wanted atom costs a few look-ups however many rules are held.
-"""
+"""RBAC escalation checks, and the reconciliation of the default policy at a start."""
 
 from __future__ import annotations
 
@@ -36,6 +23,20 @@ from mooring.authz.rbac.authorizer import (
 )
 from mooring.errors import ForbiddenError
 from mooring.identity import MASTERS, UserInfo
+
+# RBAC escalation checks: users may grant only permissions that they hold, unless they may `escalate` or `bind`.
+#
+# Rules kept here (docs/protocol/rbac.md#escalation):
+# 1. A role may be created or changed by `system:masters`, by users with the verb `escalate` on that role, and by users who hold
+#    every rule of it. A role with an aggregationRule requires all permissions: `*` on resources and on paths.
+# 2. A binding may be created or changed by `system:masters`, by users with the verb `bind` on the role, and by users who hold every
+#    rule of the role. Without `bind`, a missing role is 404.
+# 3. An update that changes only ownerReferences and finalizers, as the garbage collector sends, skips the check. Every other update
+#    is checked even when the rules stay as they are: a new label alone may feed them into an aggregated role.
+# 4. The refusal lists the missing rules, one a line, sorted, with verbs of the same resource merged.
+#
+# Coverage is checked on atoms: one verb, one group, one resource, at most one name; or one verb, one path. Held rules are indexed
+# by atoms too, as far as they can cover wanted ones, so that each wanted atom costs a few look-ups however many rules are held.
 
 MAX_MISSING_SHOWN = 64  # lines of a refusal, since a role may have thousands of atoms
 MAX_ATOMS = 20_000

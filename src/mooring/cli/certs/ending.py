@@ -1,16 +1,4 @@
-"""Certificates that end some day: those of a cluster, through its API, or those in the data directory of a server.
-
-Rules kept here:
-* Through the API: what the servers report of themselves (`mooring.cli.serverreport`), and the inventory of certificates of machines
-  and users.
-* Ends that matter are those of certificates that the server accepts, or that have ended and were not renewed. Of several
-  certificates of the same machine or user the one that ends last counts.
-* A kubelet renews the certificates of Pods, and they are not among those that matter.
-* What a user may not read is named, so that a check is never taken for a whole one.
-* The data directory is read without a server: every `*.crt` below `pki/`, behind links to directories, too, and every kubeconfig
-  with the files that it names. So `/etc/kubernetes` of kubeadm can be read, too. Certificates of a rollover that is done, which
-  vouch for nothing new, are left out. A file that cannot be read is named, and hides no other.
-"""
+"""`mooring certs check`: certificates that end soon, of a cluster or in a data directory, with an exit code for cron."""
 
 from __future__ import annotations
 
@@ -53,6 +41,19 @@ from mooring.pki.x509.bundles import certificates, certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.trust.kubeconfig import KubeconfigError, Selected, resolve_paths
 from mooring.trust.kubeconfigtext import parse_kubeconfig
+
+# Certificates that end some day: those of a cluster, through its API, or those in the data directory of a server.
+#
+# Rules kept here:
+# * Through the API: what the servers report of themselves (`mooring.cli.serverreport`), and the inventory of certificates of
+#   machines and users.
+# * Ends that matter are those of certificates that the server accepts, or that have ended and were not renewed. Of several
+#   certificates of the same machine or user the one that ends last counts.
+# * A kubelet renews the certificates of Pods, and they are not among those that matter.
+# * What a user may not read is named, so that a check is never taken for a whole one.
+# * The data directory is read without a server: every `*.crt` below `pki/`, behind links to directories, too, and every kubeconfig
+#   with the files that it names. So `/etc/kubernetes` of kubeadm can be read, too. Certificates of a rollover that is done, which
+#   vouch for nothing new, are left out. A file that cannot be read is named, and hides no other.
 
 _FILES = {"ca.crt": "CA of the cluster", "apiserver.crt": "serving certificate"}
 _LEFT_OUT = frozenset({"retired-ca.crt", "distrusted-ca.crt", "cross-signed.crt"})

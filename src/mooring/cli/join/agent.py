@@ -1,13 +1,4 @@
-"""Way of joining that the flags of `agent` choose, and the plan of a join the k3s way.
-
-Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
-* `--server`, the key `server`, or K3S_URL without a flag of the other way of joining, chooses this way. Both ways together are an
-  error that names them. K3S_URL does not count beside MOORING_ADDRESS or MOORING_DISCOVERY_FILE: the token is for theirs.
-* The token is that of `--token`, `--token-file`, K3S_TOKEN_FILE, K3S_TOKEN or MOORING_TOKEN, in this order. It may be missing for a
-  member. A flag for it replaces both keys of the file. Of two variables the file wins, as in k3s, and a line says so.
-* A token on the command line can be read by every user of the machine: the title of the process is the command line without it.
-  Hooks and other children do not get it from the environment.
-"""
+"""`mooring agent`: join if needed, in the way that its flags choose, then keep the membership fresh until stopped."""
 
 from __future__ import annotations
 
@@ -56,6 +47,16 @@ from mooring.trust.k3s.exchanges import JOIN_POLLING
 from mooring.trust.k3s.nodepassword import MAX_NODE_NAME
 from mooring.trust.k3s.token import TokenFormatError, parse_token
 from mooring.trust.nodename import choose_node_name
+
+# Way of joining that the flags of `agent` choose, and the plan of a join the k3s way.
+#
+# Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
+# * `--server`, the key `server`, or K3S_URL without a flag of the other way of joining, chooses this way. Both ways together are an
+#   error that names them. K3S_URL does not count beside MOORING_ADDRESS or MOORING_DISCOVERY_FILE: the token is for theirs.
+# * The token is that of `--token`, `--token-file`, K3S_TOKEN_FILE, K3S_TOKEN or MOORING_TOKEN, in this order. It may be missing for
+#   a member. A flag for it replaces both keys of the file. Of two variables the file wins, as in k3s, and a line says so.
+# * A token on the command line can be read by every user of the machine: the title of the process is the command line without it.
+#   Hooks and other children do not get it from the environment.
 
 TOKENS = ("token", "token-file")
 """Keys of a file that a flag replaces."""

@@ -1,8 +1,4 @@
-"""Progress of a join on standard output.
-
-Rules kept here: each finished step is one line, `[step] text (12 ms)`. A terminal also shows the present state of a step in a line
-that is replaced; warnings, failures and plans stay. The names of steps are an interface (`mooring.agent.steps`).
-"""
+"""Flags, environment variables and configuration file of `join` and `agent`, and the progress of a join on standard output."""
 
 from __future__ import annotations
 
@@ -34,6 +30,11 @@ from mooring.trust.discovery.fetch import Polling
 from mooring.trust.joinconfiguration import JoinSettings, MemberSettings
 from mooring.trust.k3s.agentfile import AgentFile, read_agent_file
 from mooring.trust.nodename import name_note, parse_code
+
+# Progress of a join on standard output.
+#
+# Rules kept here: each finished step is one line, `[step] text (12 ms)`. A terminal also shows the present state of a step in a
+# line that is replaced; warnings, failures and plans stay. The names of steps are an interface (`mooring.agent.steps`).
 
 
 def line(progress: Progress) -> str:

@@ -1,9 +1,4 @@
-"""Flags of the command line, made from declared settings.
-
-- Every setting can also be given as its environment variable; the command line wins. An error names the one that was used.
-- A boolean may stand alone or take a value: `--anonymous-auth`, `--anonymous-auth=false`.
-- Wrong types are usage errors of click; what a value means is checked by the declaration.
-"""
+"""Flags of commands, made from declared settings; their help by subject, and reading them again while the command runs."""
 
 from __future__ import annotations
 
@@ -41,6 +36,12 @@ from mooring.settings.declaration import (
     Setting,
     ValueType,
 )
+
+# Flags of the command line, made from declared settings.
+#
+# - Every setting can also be given as its environment variable; the command line wins. An error names the one that was used.
+# - A boolean may stand alone or take a value: `--anonymous-auth`, `--anonymous-auth=false`.
+# - Wrong types are usage errors of click; what a value means is checked by the declaration.
 
 
 class LineText(click.types.StringParamType):

@@ -1,9 +1,4 @@
-"""Flags about the token of a first start, and the lines that a first start prints.
-
-Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): a given token is checked before any file is created.
-The empty string means no token. Without the flag the first start creates a fresh token, and later starts create none, so that a
-join line which was printed once expires. No join line is printed that no machine could use.
-"""
+"""`mooring init`: the first boot, without serving; and what a first start prints."""
 
 from __future__ import annotations
 
@@ -52,6 +47,12 @@ from mooring.trust.discovery.pins import pins_of
 from mooring.trust.k3s.cahash import ca_hash
 from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.k3s.token import PREFIX
+
+# Flags about the token of a first start, and the lines that a first start prints.
+#
+# Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): a given token is checked before any file is
+# created. The empty string means no token. Without the flag the first start creates a fresh token, and later starts create none, so
+# that a join line which was printed once expires. No join line is printed that no machine could use.
 
 first_token_options = options_of(
     click.option(

@@ -1,9 +1,4 @@
-"""kubeadm InitConfiguration for `token create --config`: reads its `bootstrapTokens` (v1beta4 and v1beta3).
-
-Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): other documents in the file are ignored. Missing
-fields get kubeadm's defaults. A file without the list means one token with all defaults. `ttl` and `expires` exclude each other.
-Messages name the field, never a token.
-"""
+"""`mooring token create`: create bootstrap tokens, from flags or a kubeadm InitConfiguration."""
 
 from __future__ import annotations
 
@@ -61,6 +56,12 @@ from mooring.trust.k3s.token import DEFAULT_GROUPS as K3S_GROUPS
 from mooring.trust.k3s.token import format_token
 from mooring.trust.kubeconfig import KubeconfigError, Selected, discovery_cluster
 from mooring.trust.kubeconfigtext import parse_kubeconfig
+
+# kubeadm InitConfiguration for `token create --config`: reads its `bootstrapTokens` (v1beta4 and v1beta3).
+#
+# Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands): other documents in the file are ignored. Missing
+# fields get kubeadm's defaults. A file without the list means one token with all defaults. `ttl` and `expires` exclude each other.
+# Messages name the field, never a token.
 
 API_VERSIONS = ("kubeadm.k8s.io/v1beta4", "kubeadm.k8s.io/v1beta3")
 MAX_TOKENS = 1000

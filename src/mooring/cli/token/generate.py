@@ -1,8 +1,4 @@
-"""Format of bootstrap tokens on the command line: kubeadm's or k3s's.
-
-Rules kept here (docs/protocol/k3s.md#token-commands): one Secret is behind both, and either way of joining takes it. The format
-decides what is printed, and the group that a token gets when none is given.
-"""
+"""`mooring token generate`: print a new token, and the format of tokens on the command line."""
 
 from __future__ import annotations
 
@@ -12,6 +8,11 @@ import click
 
 from mooring.cli.printing import echo
 from mooring.trust.bootstraptoken.token import generate_token
+
+# Format of bootstrap tokens on the command line: kubeadm's or k3s's.
+#
+# Rules kept here (docs/protocol/k3s.md#token-commands): one Secret is behind both, and either way of joining takes it. The format
+# decides what is printed, and the group that a token gets when none is given.
 
 KUBEADM, K3S = "kubeadm", "k3s"
 

@@ -1,15 +1,4 @@
-"""Exec credential plugin: run the command of a kubeconfig user that prints a token or a certificate.
-
-Rules kept here (KEP-541, client.authentication.k8s.io/v1 and v1beta1):
-* The command gets `KUBERNETES_EXEC_INFO`, with the cluster only when `provideClusterInfo` is true. Its stderr is the user's
-  terminal. Its stdout is a credential and appears in no message.
-* `interactiveMode: Always` needs a terminal. `IfAvailable` gets one when there is one. `Never` gets none.
-* A relative command with a slash is relative to the kubeconfig's directory; it was resolved before. One without a slash is looked
-  up in the PATH of this process, not in that of the plugin. A program that is found in the current directory, through a relative
-  entry of PATH, is not run (Go's `exec.ErrDot`).
-* The output must be an ExecCredential of the same apiVersion with a token, or a certificate and its key, or both. An empty kind is
-  ExecCredential, and null is an absent field, as in client-go.
-"""
+"""Credentials of a kubeconfig user: certificate, bearer token, password, impersonation, or what an exec plugin prints."""
 
 from __future__ import annotations
 
@@ -35,6 +24,18 @@ from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import unfilled_placeholder
 from mooring.trust.kubeconfig import Cluster, ExecPlugin, KubeconfigUser
+
+# Exec credential plugin: run the command of a kubeconfig user that prints a token or a certificate.
+#
+# Rules kept here (KEP-541, client.authentication.k8s.io/v1 and v1beta1):
+# * The command gets `KUBERNETES_EXEC_INFO`, with the cluster only when `provideClusterInfo` is true. Its stderr is the user's
+#   terminal. Its stdout is a credential and appears in no message.
+# * `interactiveMode: Always` needs a terminal. `IfAvailable` gets one when there is one. `Never` gets none.
+# * A relative command with a slash is relative to the kubeconfig's directory; it was resolved before. One without a slash is looked
+#   up in the PATH of this process, not in that of the plugin. A program that is found in the current directory, through a relative
+#   entry of PATH, is not run (Go's `exec.ErrDot`).
+# * The output must be an ExecCredential of the same apiVersion with a token, or a certificate and its key, or both. An empty kind
+#   is ExecCredential, and null is an absent field, as in client-go.
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 MAX_OUTPUT = 1 << 20

@@ -1,8 +1,4 @@
-"""Builds the authenticators of one server from its settings, key material and files.
-
-Rules kept here: a mistake in a setting or a file stops the start, with the name of the file. Later changes of the files are
-followed. The rows of `mooring.authn.table` do the rest.
-"""
+"""Builds what one server process trusts and shows: CAs that sign, authenticators, and what the listener shows."""
 
 from __future__ import annotations
 
@@ -29,6 +25,11 @@ from mooring.server.authentication.oidc import FollowedConfiguration
 from mooring.server.authentication.providers import FollowedTokenKeys
 from mooring.settings.serving import ServingSettings
 from mooring.settings.signing import SigningSettings
+
+# Builds the authenticators of one server from its settings, key material and files.
+#
+# Rules kept here: a mistake in a setting or a file stops the start, with the name of the file. Later changes of the files are
+# followed. The rows of `mooring.authn.table` do the rest.
 
 
 class Authentication:

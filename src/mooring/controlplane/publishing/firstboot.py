@@ -1,15 +1,4 @@
-"""First boot: the objects that every cluster has, written through the registry like those of clients (law 6).
-
-Rules kept here:
-* Every step reads first and changes only objects that are missing or out of date. Any number of starts, and several servers that
-  start at once, end in the same state.
-* The RBAC default policy is reconciled at each start, additively (docs/protocol/rbac.md#default-roles); kubeadm's objects
-  (docs/protocol/kubeadm-init.md) are created when missing and left alone afterwards, because administrators edit them.
-* While objects cannot be read, because a KMS plugin does not answer, what depends on them is left out. The server starts, and
-  `complete` repeats the first boot once they can be read.
-* cluster-info, kubeadm-config and kubelet-config follow this server's settings until an administrator edits them
-  (`mooring.controlplane.publishing.configmaps`).
-"""
+"""First boot: the objects that every cluster has, and the token of a first start."""
 
 from __future__ import annotations
 
@@ -52,6 +41,18 @@ from mooring.trust.discovery.editedclusterinfo import (
     usable_problem,
 )
 from mooring.trust.discovery.pins import pin_of
+
+# First boot: the objects that every cluster has, written through the registry like those of clients (law 6).
+#
+# Rules kept here:
+# * Every step reads first and changes only objects that are missing or out of date. Any number of starts, and several servers that
+#   start at once, end in the same state.
+# * The RBAC default policy is reconciled at each start, additively (docs/protocol/rbac.md#default-roles); kubeadm's objects
+#   (docs/protocol/kubeadm-init.md) are created when missing and left alone afterwards, because administrators edit them.
+# * While objects cannot be read, because a KMS plugin does not answer, what depends on them is left out. The server starts, and
+#   `complete` repeats the first boot once they can be read.
+# * cluster-info, kubeadm-config and kubelet-config follow this server's settings until an administrator edits them
+#   (`mooring.controlplane.publishing.configmaps`).
 
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "default")
 RETRY_SECONDS = 5.0

@@ -1,10 +1,4 @@
-"""The cluster in a store that has no row of its keys: kube-apiserver filled it, or an earlier version.
-
-Rules kept here:
-* A store has a cluster when it has the namespace kube-system, which every first boot creates before it serves.
-* Its CAs are those that the ConfigMaps for clients name. One of them in common is enough: flags may have chosen the others.
-* A value that cannot be read is an error. A wrong CA would be adopted otherwise.
-"""
+"""Start of a server: first the keys that it shares with others, also in a store that has none, then those of its own."""
 
 from __future__ import annotations
 
@@ -47,6 +41,13 @@ from mooring.trust.kubeconfigtext import parse_kubeconfig
 from mooring.trust.sharedkeys.keyset import NAMES
 from mooring.trust.sharedkeys.reconciliation import StoredCluster
 from mooring.trust.sharedkeys.servertoken import MIN_SECRET, SharedKeysSettings, generate_token, is_short
+
+# The cluster in a store that has no row of its keys: kube-apiserver filled it, or an earlier version.
+#
+# Rules kept here:
+# * A store has a cluster when it has the namespace kube-system, which every first boot creates before it serves.
+# * Its CAs are those that the ConfigMaps for clients name. One of them in common is enough: flags may have chosen the others.
+# * A value that cannot be read is an error. A wrong CA would be adopted otherwise.
 
 KUBE_SYSTEM = "kube-system"
 NAMED_IN = (

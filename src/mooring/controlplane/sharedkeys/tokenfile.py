@@ -1,17 +1,4 @@
-"""The tokens of one server: the server token as it was given, else as it stands in `<data-dir>/server/token`; the agent token.
-
-    server/token                 the present one
-    server/next-token            the one that a rotation is about to put in its place
-    server/agent-token           the agent token, or a link to `token`
-    server/former-tokens.json    digests of former ones, with the end of each (mooring.trust.k3s.acceptedtokens)
-
-Rules kept here:
-* The first server of a cluster makes a token. It is durable before keys are sealed with it.
-* A token that opened the keys is kept, 0600, so that later starts need no flag.
-* Former tokens are written before the present one: a process that is killed in between accepts more, never less.
-* A server that finds the row sealed for tokens that it does not know ends its own token there.
-* No error and no log line repeats it.
-"""
+"""The tokens of one server, and their files in the data directory, where users and scripts of k3s look for them."""
 
 from __future__ import annotations
 
@@ -36,6 +23,20 @@ from mooring.trust.k3s.settings import K3sSettings
 from mooring.trust.sharedkeys.envelope import TokenTerm
 from mooring.trust.sharedkeys.servertoken import MAX_BYTES, SharedKeysSettings, decode_agent_tokens, parse_token
 from mooring.trust.sharedkeys.servertoken import NAME as AGENT_TOKENS
+
+# The tokens of one server: the server token as it was given, else as it stands in `<data-dir>/server/token`; the agent token.
+#
+#     server/token                 the present one
+#     server/next-token            the one that a rotation is about to put in its place
+#     server/agent-token           the agent token, or a link to `token`
+#     server/former-tokens.json    digests of former ones, with the end of each (mooring.trust.k3s.acceptedtokens)
+#
+# Rules kept here:
+# * The first server of a cluster makes a token. It is durable before keys are sealed with it.
+# * A token that opened the keys is kept, 0600, so that later starts need no flag.
+# * Former tokens are written before the present one: a process that is killed in between accepts more, never less.
+# * A server that finds the row sealed for tokens that it does not know ends its own token there.
+# * No error and no log line repeats it.
 
 log = logging.getLogger("mooring.controlplane")
 

@@ -1,10 +1,4 @@
-"""List the tombstones that an older store would bring back, in the ConfigMap of tombstones.
-
-Rules kept here:
-* The ConfigMap (`mooring.api.mooring.tombstones`) closes the gate on every server until it is settled.
-* The list is bounded. While one server remembers more, an entry says so, and nothing of that kind counts.
-* A damaged watermark is a tombstone of its own, which an administrator accepts.
-"""
+"""List the tombstones that an older store would bring back, and make revocations again that it lacks."""
 
 from __future__ import annotations
 
@@ -23,6 +17,13 @@ from mooring.reconcile.registryapi import RegistryApi
 from mooring.registry.store import Registry
 from mooring.storage.contract import Storage
 from mooring.trust.sharedkeys import envelope
+
+# List the tombstones that an older store would bring back, in the ConfigMap of tombstones.
+#
+# Rules kept here:
+# * The ConfigMap (`mooring.api.mooring.tombstones`) closes the gate on every server until it is settled.
+# * The list is bounded. While one server remembers more, an entry says so, and nothing of that kind counts.
+# * A damaged watermark is a tombstone of its own, which an administrator accepts.
 
 log = logging.getLogger("mooring")
 

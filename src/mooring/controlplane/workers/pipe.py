@@ -1,8 +1,4 @@
-"""Pipe between the parent and one worker: short messages over a socket pair, one JSON array a line.
-
-Rules kept here: neither side waits for the other. A side that reads nothing any more has ended, which the other sees as the end of
-the stream.
-"""
+"""Pipe between the parent and one worker, and the heartbeats by which the parent notices one that hangs."""
 
 from __future__ import annotations
 
@@ -14,6 +10,11 @@ from contextlib import suppress
 from typing import Any
 
 from mooring.server.sharedmemory import Count
+
+# Pipe between the parent and one worker: short messages over a socket pair, one JSON array a line.
+#
+# Rules kept here: neither side waits for the other. A side that reads nothing any more has ended, which the other sees as the end
+# of the stream.
 
 SERVING = "serving"
 """From a worker that accepts connections."""

@@ -1,15 +1,4 @@
-"""JSON Web Key Set documents, read and published, and the OpenID discovery document of service account tokens.
-
-Rules kept here (docs/protocol/openid-connect.md, docs/protocol/service-account-tokens.md#issuer-discovery; RFC 7517; OpenID
-Connect Discovery 1.0, section 3):
-* A key of a document verifies only what its type allows (an EC key: the one algorithm of its curve), what its `alg` says if it has
-  one, and only if `use` is absent or `sig` and `key_ops` absent or with `verify`. Keys of other types and uses, and keys of
-  refused sizes, are ignored: key sets hold encryption keys too. In these members and in `kid`, null and an empty value are
-  absent ones, as in go-jose.
-* The number of keys is bounded, and so are modulus and exponent, so that verifying stays cheap whatever the issuer publishes.
-* Published keys are public halves with `use: sig`, `kid`, `alg`. Each key is listed once, in the order given.
-* The documents are served only when the first issuer is an https URL without query and fragment.
-"""
+"""Key sets: the public keys that verify signed tokens, their documents, and the discovery document of an issuer."""
 
 from __future__ import annotations
 
@@ -29,6 +18,18 @@ from joserfc.jws import JWSRegistry
 from mooring import base64url
 from mooring.pki.errors import KeyRefusedError, TokenRefusedError
 from mooring.pki.keys import MAX_RSA_BITS, PrivateKey, PublicKey, accepted_public_key, public_key_der
+
+# JSON Web Key Set documents, read and published, and the OpenID discovery document of service account tokens.
+#
+# Rules kept here (docs/protocol/openid-connect.md, docs/protocol/service-account-tokens.md#issuer-discovery; RFC 7517; OpenID
+# Connect Discovery 1.0, section 3):
+# * A key of a document verifies only what its type allows (an EC key: the one algorithm of its curve), what its `alg` says if it
+#   has one, and only if `use` is absent or `sig` and `key_ops` absent or with `verify`. Keys of other types and uses, and keys of
+#   refused sizes, are ignored: key sets hold encryption keys too. In these members and in `kid`, null and an empty value are absent
+#   ones, as in go-jose.
+# * The number of keys is bounded, and so are modulus and exponent, so that verifying stays cheap whatever the issuer publishes.
+# * Published keys are public halves with `use: sig`, `kid`, `alg`. Each key is listed once, in the order given.
+# * The documents are served only when the first issuer is an https URL without query and fragment.
 
 # Key sets: the public keys that verify signed tokens, and the one verification of a signature (RFC 7515, RFC 7518).
 #

@@ -1,11 +1,4 @@
-"""Checks of issued certificates against their template or request.
-
-Rules kept here (SPIRE has a `credvalidator` beside its `credtemplate` for the same reason):
-* The checks read the encoded certificate and share no code with the encoding.
-* Everything that grants rights is compared: issuer, signature, key, subject, alternative names, usages, CA bit, lifetime. An
-  extension that was not requested is refused.
-* `check_issued` is for the issuer; `check_matches_request` for the requester.
-"""
+"""Certificate authority: signs templates, and checks every certificate before it is returned."""
 
 from __future__ import annotations
 
@@ -36,6 +29,14 @@ from mooring.pki.x509.distinguishedname import NO_NAME, DistinguishedName, signe
 from mooring.pki.x509.extensions import BasicConstraints
 from mooring.pki.x509.profiles import Template
 from mooring.pki.x509.requests import CertificateRequest
+
+# Checks of issued certificates against their template or request.
+#
+# Rules kept here (SPIRE has a `credvalidator` beside its `credtemplate` for the same reason):
+# * The checks read the encoded certificate and share no code with the encoding.
+# * Everything that grants rights is compared: issuer, signature, key, subject, alternative names, usages, CA bit, lifetime. An
+#   extension that was not requested is refused.
+# * `check_issued` is for the issuer; `check_matches_request` for the requester.
 
 _BASIC_CONSTRAINTS = ExtensionOID.BASIC_CONSTRAINTS
 _KNOWN_EXTENSIONS = frozenset(

@@ -1,13 +1,4 @@
-"""CAs of a cluster: those that issue client certificates now, the next one, and the certificates between old and new.
-
-Rules kept here:
-* The name of a new CA ends in the time at which it was made (`kubernetes@1767225600`, as k3s names CAs), because OpenSSL finds the
-  issuer of a certificate by name.
-* Between both CAs stand certificates of two kinds. That of the new CA, signed by the old one, leads machines that come back later
-  to the server. That of the old CA, signed by the new one, is made again while clients may need it (`bridge`).
-* A cross-signed certificate has the name, the key and the key identifier of one CA and the signature of the other. It ends with the
-  earlier of both. A client that trusts only the other CA verifies a chain that contains it.
-"""
+"""The cluster's CA: as it is now, its successor, and all CAs that issue client certificates."""
 
 from __future__ import annotations
 
@@ -28,6 +19,16 @@ from mooring.pki.x509.bundles import certificates_pem, key_identities
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames
 from mooring.pki.x509.signers import SIGNERS
+
+# CAs of a cluster: those that issue client certificates now, the next one, and the certificates between old and new.
+#
+# Rules kept here:
+# * The name of a new CA ends in the time at which it was made (`kubernetes@1767225600`, as k3s names CAs), because OpenSSL finds
+#   the issuer of a certificate by name.
+# * Between both CAs stand certificates of two kinds. That of the new CA, signed by the old one, leads machines that come back later
+#   to the server. That of the old CA, signed by the new one, is made again while clients may need it (`bridge`).
+# * A cross-signed certificate has the name, the key and the key identifier of one CA and the signature of the other. It ends with
+#   the earlier of both. A client that trusts only the other CA verifies a chain that contains it.
 
 Entropy = Callable[[int], bytes]
 BRIDGE_LIFE = timedelta(days=7)

@@ -1,16 +1,4 @@
-"""CRLs of other CAs: parsing, verification, and what of them is kept for lookups (RFC 5280 5 and 6.3).
-
-Rules kept here:
-* A CRL is complete: it covers every certificate of its CA. A delta CRL, one with an IssuingDistributionPoint (it covers a part), an
-  indirect one, one without nextUpdate, and one with a critical extension that is not understood are refused.
-* The signature is verified with the key of a CA whose subject is the issuer of the CRL and which may sign CRLs: a CA by
-  basicConstraints, or a root of version 1 or 2, and cRLSign where the key usage is limited.
-* A text is used whole or not at all. Of several CRLs of one CA the newest counts, and none older than the one in force.
-* The size of a text and the number of CRLs are capped. The cost is linear: about 15 µs for each entry. No call of a library takes
-  long, so that a thread which reads a CRL leaves the others their turns.
-* A CRL is read by the rules for certificates (`certificate.py`). Of an extension the kind is read, and whether it is critical: the
-  name of a CA in one may be in Latin-1.
-"""
+"""Certificate revocation lists (RFC 5280 5): the one that an authority signs, and those of other CAs."""
 
 from __future__ import annotations
 
@@ -32,6 +20,19 @@ from mooring.pki.x509.der import DerError
 from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.extensions import Extensions, extension
 from mooring.pki.x509.signatures import Algorithm, signature_algorithm, signature_of
+
+# CRLs of other CAs: parsing, verification, and what of them is kept for lookups (RFC 5280 5 and 6.3).
+#
+# Rules kept here:
+# * A CRL is complete: it covers every certificate of its CA. A delta CRL, one with an IssuingDistributionPoint (it covers a part),
+#   an indirect one, one without nextUpdate, and one with a critical extension that is not understood are refused.
+# * The signature is verified with the key of a CA whose subject is the issuer of the CRL and which may sign CRLs: a CA by
+#   basicConstraints, or a root of version 1 or 2, and cRLSign where the key usage is limited.
+# * A text is used whole or not at all. Of several CRLs of one CA the newest counts, and none older than the one in force.
+# * The size of a text and the number of CRLs are capped. The cost is linear: about 15 µs for each entry. No call of a library takes
+#   long, so that a thread which reads a CRL leaves the others their turns.
+# * A CRL is read by the rules for certificates (`certificate.py`). Of an extension the kind is read, and whether it is critical:
+#   the name of a CA in one may be in Latin-1.
 
 MAX_CRL_BYTES = 8 << 20
 """Bytes of one text: 150 000 entries."""

@@ -1,12 +1,4 @@
-"""The name of a subject or an issuer, read as Go's `crypto/x509` reads it (`parseName`, `parseASN1String`).
-
-Rules kept here:
-* Values are texts: UTF8String, PrintableString (with `*` and `&`, as in Go), IA5String, NumericString, BMPString without
-  surrogates, and T61String, which is read as Latin-1. A value of another type, or that is not text of its type, makes a name
-  unreadable.
-* Two names are the same when their bytes are. A CA is found by the bytes of its name, as in Go.
-* The name stays as it stands in the certificate: what is issued or certified again has the same bytes.
-"""
+"""Names of subjects and issuers, read as Go's `crypto/x509` reads them, and certificates that keep their bytes."""
 
 from __future__ import annotations
 
@@ -23,6 +15,15 @@ from cryptography.x509.oid import ObjectIdentifier
 from mooring.pki.keys import PrivateKey, signature_hash
 from mooring.pki.x509 import der
 from mooring.pki.x509.der import DerError, Element
+
+# The name of a subject or an issuer, read as Go's `crypto/x509` reads it (`parseName`, `parseASN1String`).
+#
+# Rules kept here:
+# * Values are texts: UTF8String, PrintableString (with `*` and `&`, as in Go), IA5String, NumericString, BMPString without
+#   surrogates, and T61String, which is read as Latin-1. A value of another type, or that is not text of its type, makes a name
+#   unreadable.
+# * Two names are the same when their bytes are. A CA is found by the bytes of its name, as in Go.
+# * The name stays as it stands in the certificate: what is issued or certified again has the same bytes.
 
 _UTF8, _NUMERIC, _PRINTABLE, _T61, _IA5, _BMP = 0x0C, 0x12, 0x13, 0x14, 0x16, 0x1E
 _KINDS = {

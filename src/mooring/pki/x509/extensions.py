@@ -1,7 +1,4 @@
-"""Texts of alternative names and name constraints: which of them Go reads (`url.Parse`, `domainNameValid`, `parseRFC2821Mailbox`).
-
-Rules kept here: nothing is decoded, and no text is judged good. A certificate with another text is none that Go reads.
-"""
+"""The extensions of a certificate that decide something, read as Go's `crypto/x509` reads them."""
 
 from __future__ import annotations
 
@@ -18,6 +15,10 @@ from cryptography.x509.oid import ExtensionOID, ObjectIdentifier
 from mooring.pki.x509 import der
 from mooring.pki.x509.canonicalnames import IPAddress
 from mooring.pki.x509.der import DerError, TooManyElementsError
+
+# Texts of alternative names and name constraints: which of them Go reads (`url.Parse`, `domainNameValid`, `parseRFC2821Mailbox`).
+#
+# Rules kept here: nothing is decoded, and no text is judged good. A certificate with another text is none that Go reads.
 
 _PORT = r"(?::[0-9]*)?"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")

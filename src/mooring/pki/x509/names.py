@@ -1,14 +1,4 @@
-"""X.509 subjects and subject alternative names, encoded and read as Kubernetes does.
-
-Rules kept here:
-* A subject states organizations (groups) first and the common name (user) last, all values of one attribute in one RDN, as
-  Go's `pkix.Name` encodes it; `standard_subject` keeps only the standard attributes, in that order
-  (docs/protocol/certificate-signing-requests.md#signing). Values that share an RDN are a set: DER sorts them, shorter ones first,
-  so the order of groups is lost, as in Go.
-* The last of several common names counts, as in Go. Encoded subjects have no empty value, and none twice.
-* Of the alternative names only DNS, IP, email and URI are read. An IPv4-mapped address is read as the IPv4 address, once.
-* Node names may be 253 characters and `system:node:` comes before them: the limit of 64 in X.520 is not enforced, as in Go.
-"""
+"""X.509 subjects and subject alternative names, encoded and read as Kubernetes does; SPIFFE IDs of workloads."""
 
 from __future__ import annotations
 
@@ -24,6 +14,17 @@ from mooring.pki.x509.canonicalnames import IPAddress as IPAddress
 from mooring.pki.x509.canonicalnames import canonical_address
 from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.extensions import Extensions
+
+# X.509 subjects and subject alternative names, encoded and read as Kubernetes does.
+#
+# Rules kept here:
+# * A subject states organizations (groups) first and the common name (user) last, all values of one attribute in one RDN, as
+#   Go's `pkix.Name` encodes it; `standard_subject` keeps only the standard attributes, in that order
+#   (docs/protocol/certificate-signing-requests.md#signing). Values that share an RDN are a set: DER sorts them, shorter ones first,
+#   so the order of groups is lost, as in Go.
+# * The last of several common names counts, as in Go. Encoded subjects have no empty value, and none twice.
+# * Of the alternative names only DNS, IP, email and URI are read. An IPv4-mapped address is read as the IPv4 address, once.
+# * Node names may be 253 characters and `system:node:` comes before them: the limit of 64 in X.520 is not enforced, as in Go.
 
 UID_ATTRIBUTE = ObjectIdentifier("1.3.6.1.4.1.57683.2")
 """Attribute of a client certificate that contains the user's UID (docs/protocol/authentication.md#client-certificates)."""

@@ -1,8 +1,4 @@
-"""Key usages: the words of `spec.usages` and their extensions in a certificate.
-
-Rules kept here: the list is closed (docs/protocol/certificate-signing-requests.md#validation); `signing` is `digital signature` and
-`s/mime` is `email protection`; extended usages are encoded once each, in the order of Go's enumeration.
-"""
+"""Certificate profiles: the subject, usages and lifetime of each certificate that is issued, and the words of `spec.usages`."""
 
 from __future__ import annotations
 
@@ -22,6 +18,11 @@ from mooring.pki.x509 import names
 from mooring.pki.x509.distinguishedname import NO_NAME, DistinguishedName
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames, IPAddress
 from mooring.pki.x509.requests import CertificateRequest
+
+# Key usages: the words of `spec.usages` and their extensions in a certificate.
+#
+# Rules kept here: the list is closed (docs/protocol/certificate-signing-requests.md#validation); `signing` is `digital signature`
+# and `s/mime` is `email protection`; extended usages are encoded once each, in the order of Go's enumeration.
 
 DIGITAL_SIGNATURE = "digital signature"
 KEY_ENCIPHERMENT = "key encipherment"

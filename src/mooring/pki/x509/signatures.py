@@ -1,12 +1,4 @@
-"""Signatures of certificates, requests and CRLs: their algorithm, and whether a key made them.
-
-Rules kept here (Go's `getSignatureAlgorithmFromAI` and `checkSignature`):
-* RSA with PKCS #1 v1.5 or PSS, ECDSA and Ed25519. PSS is accepted in three forms: SHA-256, SHA-384 or SHA-512 for the message and
-  for MGF1, with a salt as long as the hash.
-* Hashes of the SHA-2 family with 256 bits and more are strong. SHA-1 is known for requests, as in Go; MD5 is not.
-* Curves are those of NIST, P-224 among them: it signs as a root, and nothing below it is accepted with such a key.
-* A signature is a whole number of octets: with unused bits it had a second encoding, and its certificate a second fingerprint.
-"""
+"""Signatures of certificates, requests and CRLs, and the public keys that verify them."""
 
 from __future__ import annotations
 
@@ -22,6 +14,15 @@ from cryptography.x509.oid import ObjectIdentifier, SignatureAlgorithmOID
 
 from mooring.pki.x509 import der
 from mooring.pki.x509.der import DerError
+
+# Signatures of certificates, requests and CRLs: their algorithm, and whether a key made them.
+#
+# Rules kept here (Go's `getSignatureAlgorithmFromAI` and `checkSignature`):
+# * RSA with PKCS #1 v1.5 or PSS, ECDSA and Ed25519. PSS is accepted in three forms: SHA-256, SHA-384 or SHA-512 for the message and
+#   for MGF1, with a salt as long as the hash.
+# * Hashes of the SHA-2 family with 256 bits and more are strong. SHA-1 is known for requests, as in Go; MD5 is not.
+# * Curves are those of NIST, P-224 among them: it signs as a root, and nothing below it is accepted with such a key.
+# * A signature is a whole number of octets: with unused bits it had a second encoding, and its certificate a second fingerprint.
 
 StrongHash = hashes.SHA256 | hashes.SHA384 | hashes.SHA512
 Kind = type[rsa.RSAPublicKey] | type[ec.EllipticCurvePublicKey] | type[ed25519.Ed25519PublicKey]

@@ -1,14 +1,4 @@
-"""The built-in signers and the requests that each accepts.
-
-Source: docs/protocol/certificate-signing-requests.md#built-in-signers.
-
-Rules kept here:
-* Requests for a signer that is not in `SIGNERS` are left to other controllers.
-* A refusal names every rule that the request breaks, in the order in which Kubernetes checks them. The text becomes the message of
-  the condition Failed.
-* Of the signers of Kubernetes, only client certificates of kubelets are approved without a person or a custom approver.
-* The signers of the supervisor compute the names of a certificate themselves (`mooring.pki.x509.signers`).
-"""
+"""Signers and the requests that each accepts: the built-in ones, and those of the supervisor."""
 
 from __future__ import annotations
 
@@ -27,6 +17,17 @@ from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.names import AlternativeNames, IPAddress
 from mooring.pki.x509.profiles import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, SERVER_AUTH
 from mooring.pki.x509.requests import CertificateRequest
+
+# The built-in signers and the requests that each accepts.
+#
+# Source: docs/protocol/certificate-signing-requests.md#built-in-signers.
+#
+# Rules kept here:
+# * Requests for a signer that is not in `SIGNERS` are left to other controllers.
+# * A refusal names every rule that the request breaks, in the order in which Kubernetes checks them. The text becomes the message
+#   of the condition Failed.
+# * Of the signers of Kubernetes, only client certificates of kubelets are approved without a person or a custom approver.
+# * The signers of the supervisor compute the names of a certificate themselves (`mooring.pki.x509.signers`).
 
 # Signers of the supervisor, which decides every name in their certificates (docs/protocol/k3s.md#certificates).
 #

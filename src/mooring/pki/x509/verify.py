@@ -1,10 +1,4 @@
-"""Certificate policies along a path (RFC 5280 6.1, for a verifier that demands no policy; Go's `policiesValid`).
-
-Rules kept here:
-* Policies restrict nothing until a CA of the path requires one. From then on the path needs a policy that every certificate of it
-  has, under its own name or one that a CA maps to it.
-* The set of valid policies stands for the tree of RFC 5280: without a demand of the verifier it matters only whether one is left.
-"""
+"""Verification of certificate chains: of clients, with the identity that they state, and of a path to a root (RFC 5280 6.1)."""
 
 from __future__ import annotations
 
@@ -32,6 +26,13 @@ from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.extensions import DIRECTORY_NAME, BasicConstraints
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.signers import machine_of
+
+# Certificate policies along a path (RFC 5280 6.1, for a verifier that demands no policy; Go's `policiesValid`).
+#
+# Rules kept here:
+# * Policies restrict nothing until a CA of the path requires one. From then on the path needs a policy that every certificate of it
+#   has, under its own name or one that a CA maps to it.
+# * The set of valid policies stands for the tree of RFC 5280: without a demand of the verifier it matters only whether one is left.
 
 ANY_POLICY = bytes.fromhex("551d2000")
 """Content of the object identifier 2.5.29.32.0."""

@@ -1,9 +1,4 @@
-"""Watch events, made of stored objects and shared by all watchers (docs/protocol/watch.md).
-
-Rules kept here:
-* The frame of an event is built once and shared by all watchers of all connections.
-* A DELETED event carries the last state with the revision of the deletion, also when the object only left a selector.
-"""
+"""Stored objects and the watch events that are made of them, shared by all watchers."""
 
 from __future__ import annotations
 
@@ -26,6 +21,12 @@ from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import bookmark, event_frame
 from mooring.errors import ApiError, StorageError
 from mooring.registry.offload import LONG_BYTES
+
+# Watch events, made of stored objects and shared by all watchers (docs/protocol/watch.md).
+#
+# Rules kept here:
+# * The frame of an event is built once and shared by all watchers of all connections.
+# * A DELETED event carries the last state with the revision of the deletion, also when the object only left a selector.
 
 # Stored objects: the encoded bytes of one object at one revision, kept and not rebuilt (law 5).
 #

@@ -1,15 +1,4 @@
-"""Parse storage keys: the kind, namespace and name of each stored object, and whether the value is the object of that name.
-
-Rules kept here:
-* The name and the namespace inside a value are those of its key. Ciphers such as AES-CBC and secretbox do not bind a value to its
-  key, so that one Secret could be copied over another.
-* A value that is not JSON throughout is not an object, also when its first bytes are right. Neither is one with a field of another
-  type than its kind has: what judges by an object need not expect that, and must not fail for everybody.
-* An object whose uid decides (`Kind.is_known_by_uid`) has one: its absence would be taken for another object.
-* deletionGracePeriodSeconds comes with a deletionTimestamp. Without one the object was deleted, and its time is damaged.
-* An object of a kind that says who may come in (`Kind.is_exact`) has no field that the kind does not have: of a field whose name is
-  damaged nothing is left but its absence.
-"""
+"""Storage keys: the kind, namespace and name of each stored object, and keys that are no objects here."""
 
 from __future__ import annotations
 
@@ -19,6 +8,18 @@ from mooring.api.kind import Kind
 from mooring.apimachinery.codec.storedvalue import shape_decoder
 from mooring.registry.cache.events import Stored
 from mooring.storage.contract import Entry
+
+# Parse storage keys: the kind, namespace and name of each stored object, and whether the value is the object of that name.
+#
+# Rules kept here:
+# * The name and the namespace inside a value are those of its key. Ciphers such as AES-CBC and secretbox do not bind a value to its
+#   key, so that one Secret could be copied over another.
+# * A value that is not JSON throughout is not an object, also when its first bytes are right. Neither is one with a field of
+#   another type than its kind has: what judges by an object need not expect that, and must not fail for everybody.
+# * An object whose uid decides (`Kind.is_known_by_uid`) has one: its absence would be taken for another object.
+# * deletionGracePeriodSeconds comes with a deletionTimestamp. Without one the object was deleted, and its time is damaged.
+# * An object of a kind that says who may come in (`Kind.is_exact`) has no field that the kind does not have: of a field whose name
+#   is damaged nothing is left but its absence.
 
 
 class Keys:

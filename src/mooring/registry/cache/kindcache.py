@@ -1,11 +1,4 @@
-"""Select objects for a list, watch or deletecollection: one kind, optionally a namespace, and selectors.
-
-Rules kept here (docs/protocol/selectors.md):
-* Every kind can be selected by metadata.name and metadata.namespace, and by the field labels that its stored kind declares.
-  Any other field label is 400.
-* An object is decoded only when the selectors need more than its name and namespace.
-* A selector that requires one metadata.name narrows the search to that name: kubelets watch their own objects that way.
-"""
+"""Cache of one kind: its objects in key order, its recent changes and watches; selections and slices of long lists."""
 
 from __future__ import annotations
 
@@ -24,6 +17,14 @@ from mooring.apimachinery.resource import Resource
 from mooring.apimachinery.selectors import NAME, NAMESPACE, FieldSelector, LabelSelector, check_field_labels
 from mooring.errors import ExpiredError
 from mooring.registry.cache.events import Event, Stored, Transition, head
+
+# Select objects for a list, watch or deletecollection: one kind, optionally a namespace, and selectors.
+#
+# Rules kept here (docs/protocol/selectors.md):
+# * Every kind can be selected by metadata.name and metadata.namespace, and by the field labels that its stored kind declares.
+#   Any other field label is 400.
+# * An object is decoded only when the selectors need more than its name and namespace.
+# * A selector that requires one metadata.name narrows the search to that name: kubelets watch their own objects that way.
 
 
 class SelectionPredicate:

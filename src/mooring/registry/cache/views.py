@@ -1,13 +1,4 @@
-"""Views over the watch cache: the read-only state that authentication, authorization, admission and controllers read (law 2).
-
-Rules kept here:
-* Reading never waits.
-* An object whose newest state cannot be read is absent: the state before may grant what was taken away since.
-* An object that a view returns is shared and must not be changed.
-* The revision of a view is that of its kind, with the number of relists above it: a key that is there again makes objects readable
-  at a revision of the store that readers have seen.
-* An object is decoded at most once for each stored revision while its decoded form stays in memory.
-"""
+"""Views over the watch cache: the read-only state that judges requests and controllers plan on, and its age."""
 
 from __future__ import annotations
 
@@ -19,6 +10,16 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock
 from mooring.errors import ExpiredError
 from mooring.registry.cache.kindcache import KindCache
+
+# Views over the watch cache: the read-only state that authentication, authorization, admission and controllers read (law 2).
+#
+# Rules kept here:
+# * Reading never waits.
+# * An object whose newest state cannot be read is absent: the state before may grant what was taken away since.
+# * An object that a view returns is shared and must not be changed.
+# * The revision of a view is that of its kind, with the number of relists above it: a key that is there again makes objects
+#   readable at a revision of the store that readers have seen.
+# * An object is decoded at most once for each stored revision while its decoded form stays in memory.
 
 _REVISION_BITS = 64
 _REVISION = (1 << _REVISION_BITS) - 1

@@ -1,12 +1,4 @@
-"""Records of deletions: an object of another kind that states a deletion before it happens.
-
-Rules kept here:
-* The record is written first, then the object is deleted, or marked as deleted while finalizers hold it. A server that is killed in
-  between leaves a record of an object that still exists, which the reader of the record must take for no deletion.
-* The record is read before the object is read again. So a record that somebody else changed after the object was deleted makes the
-  write fail, and is never overwritten.
-* The record passes the registry like every write (law 6), as the user system:apiserver.
-"""
+"""Deletion: finalizers, grace periods, propagation, preconditions, and the records that state one before it happens."""
 
 from __future__ import annotations
 
@@ -29,6 +21,15 @@ from mooring.errors import ConflictError, NamespaceHeldError
 from mooring.registry.admission.objects import is_namespace
 from mooring.registry.cache.events import Stored
 from mooring.registry.cache.keys import ForeignKeys
+
+# Records of deletions: an object of another kind that states a deletion before it happens.
+#
+# Rules kept here:
+# * The record is written first, then the object is deleted, or marked as deleted while finalizers hold it. A server that is killed
+#   in between leaves a record of an object that still exists, which the reader of the record must take for no deletion.
+# * The record is read before the object is read again. So a record that somebody else changed after the object was deleted makes
+#   the write fail, and is never overwritten.
+# * The record passes the registry like every write (law 6), as the user system:apiserver.
 
 
 @dataclass(frozen=True, slots=True)

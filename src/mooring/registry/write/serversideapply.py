@@ -1,19 +1,4 @@
-"""Handle server-side apply within a write: the field manager, the effective configuration, the managedFields of the new object.
-
-Conflicts are decided in `mooring.apimachinery.apply.managedfields`, on behalf of `mooring.apimachinery.apply.managedfields`, which
-merges.
-
-Rules kept here:
-* A client that creates an object owns what it sent, and the defaults. What strategy and admission add to a new object has no
-  owner: otherwise a tool that takes the fields of the creator over, and does not apply them, would remove them.
-* Objects of kinds that no tool applies, and those that the server itself creates, have managedFields from their first apply on
-  (docs/adr/0013). Until then a write costs two look-ups.
-* After an update, entries are computed from the object that is about to be stored, after strategy and admission: the manager of a
-  write owns all changes that it caused.
-* Entries name the fields of the form in which the object is stored, also when the request used another form. They name the version
-  of the request if its fields are the same, otherwise that of the stored form.
-* A write that would change nothing but times changes nothing (docs/protocol/server-side-apply.md).
-"""
+"""Server-side apply within a write, and writes that the server makes itself."""
 
 from __future__ import annotations
 
@@ -36,6 +21,22 @@ from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.errors import StorageError
 from mooring.storage.contract import Entry, KeyExistsError, RevisionMismatchError
+
+# Handle server-side apply within a write: the field manager, the effective configuration, the managedFields of the new object.
+#
+# Conflicts are decided in `mooring.apimachinery.apply.managedfields`, on behalf of `mooring.apimachinery.apply.managedfields`,
+# which merges.
+#
+# Rules kept here:
+# * A client that creates an object owns what it sent, and the defaults. What strategy and admission add to a new object has no
+#   owner: otherwise a tool that takes the fields of the creator over, and does not apply them, would remove them.
+# * Objects of kinds that no tool applies, and those that the server itself creates, have managedFields from their first apply on
+#   (docs/adr/0013). Until then a write costs two look-ups.
+# * After an update, entries are computed from the object that is about to be stored, after strategy and admission: the manager of a
+#   write owns all changes that it caused.
+# * Entries name the fields of the form in which the object is stored, also when the request used another form. They name the
+#   version of the request if its fields are the same, otherwise that of the stored form.
+# * A write that would change nothing but times changes nothing (docs/protocol/server-side-apply.md).
 
 IN_PROCESS = "mooring"
 """Field manager of writes that name none: those of the server's own controllers."""

@@ -1,10 +1,4 @@
-"""Convert between the form of a kind that clients see and the form in which the registry has its objects.
-
-Rules kept here (docs/adr/0016):
-* Only a kind with an alias has two forms. The objects and options of every other kind are returned as they are.
-* A selector is converted, and not each object that it is compared with.
-* A converted object has the bytes that `encoded` makes of it, so that every reply is made as for a stored one.
-"""
+"""Watches as streaming replies, over HTTP chunks or a WebSocket, in the form that the client asked for."""
 
 from __future__ import annotations
 
@@ -49,6 +43,13 @@ from mooring.server.transport.responsewriter import (
     WebSocketWriter,
 )
 from mooring.server.transport.tlsconnection import TlsTransport
+
+# Convert between the form of a kind that clients see and the form in which the registry has its objects.
+#
+# Rules kept here (docs/adr/0016):
+# * Only a kind with an alias has two forms. The objects and options of every other kind are returned as they are.
+# * A selector is converted, and not each object that it is compared with.
+# * A converted object has the bytes that `encoded` makes of it, so that every reply is made as for a stored one.
 
 
 def stored_selectors(kind: Kind, options: ListOptions) -> ListOptions:

@@ -1,13 +1,4 @@
-"""Negotiate the representation of replies, and encode objects, lists and errors.
-
-Rules kept here (docs/protocol/negotiation.md):
-* Stored bytes are sent as they are (law 5): a JSON object or list is joined from stored bytes, never re-encoded.
-* JSON has precedence over protobuf in whatever order a client accepts them, because its bytes exist. Protobuf, YAML, Table and
-  PartialObjectMetadata are made for clients that accept nothing else, or that prefer them. PartialObjectMetadata has to be made
-  anyway, so it is sent in the preferred form: Go's metadata client compares items of lists with single objects, and only in
-  protobuf do both lack a kind.
-* An error that cannot be expressed in an accepted form is sent as JSON.
-"""
+"""Replies: their representation, objects, lists and errors, and the headers that each has."""
 
 from __future__ import annotations
 
@@ -41,6 +32,16 @@ from mooring.registry.cache.events import Stored
 from mooring.server.response import lists
 from mooring.server.transport.http import Request, Response
 from mooring.server.transport.httpgrammar import Header
+
+# Negotiate the representation of replies, and encode objects, lists and errors.
+#
+# Rules kept here (docs/protocol/negotiation.md):
+# * Stored bytes are sent as they are (law 5): a JSON object or list is joined from stored bytes, never re-encoded.
+# * JSON has precedence over protobuf in whatever order a client accepts them, because its bytes exist. Protobuf, YAML, Table and
+#   PartialObjectMetadata are made for clients that accept nothing else, or that prefer them. PartialObjectMetadata has to be made
+#   anyway, so it is sent in the preferred form: Go's metadata client compares items of lists with single objects, and only in
+#   protobuf do both lack a kind.
+# * An error that cannot be expressed in an accepted form is sent as JSON.
 
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
 _OBJECT_TRANSFORMS = TRANSFORMS - {"PartialObjectMetadataList"}

@@ -1,13 +1,4 @@
-"""Accepts connections from listening sockets that several processes share, so that each takes its part.
-
-Rules kept here:
-* The numbers of connections of all workers are in shared memory (`mooring.server.sharedmemory`). A worker that has more than
-  another waits a moment before it accepts, so that the other one is faster. It then accepts, whether the other one did or not:
-  one that is busy or stopped delays a new connection by no more than `YIELD_SECONDS`.
-* One descriptor is kept for the time when there is no other: with it connections are accepted and closed at once, so that their
-  clients do not wait.
-* Few connections are accepted in a turn of the loop, so that a burst is shared out.
-"""
+"""Listener: accepts connections on the sockets of one address, bounds and drains them, and shares them between processes."""
 
 from __future__ import annotations
 
@@ -28,6 +19,16 @@ from mooring.reminders import Reminders
 from mooring.server.sharedmemory import ALONE, Counted, WorkerMemory
 from mooring.server.transport.memorybudget import HeldBytes, SourceNetwork
 from mooring.server.transport.tlsconnection import CHECK_SECONDS, ApplicationProtocol, TlsProtocol
+
+# Accepts connections from listening sockets that several processes share, so that each takes its part.
+#
+# Rules kept here:
+# * The numbers of connections of all workers are in shared memory (`mooring.server.sharedmemory`). A worker that has more than
+#   another waits a moment before it accepts, so that the other one is faster. It then accepts, whether the other one did or not:
+#   one that is busy or stopped delays a new connection by no more than `YIELD_SECONDS`.
+# * One descriptor is kept for the time when there is no other: with it connections are accepted and closed at once, so that their
+#   clients do not wait.
+# * Few connections are accepted in a turn of the loop, so that a burst is shared out.
 
 log = logging.getLogger("mooring.server")
 

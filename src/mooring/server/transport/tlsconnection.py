@@ -1,13 +1,4 @@
-"""Count the TLS records of a client, so that small and empty ones cannot hold the event loop (RFC 8446 5.1, RFC 5246 6.2.1).
-
-Rules kept here:
-* A record costs about as much with one byte as with 16 kB: 8 µs with data, 17 µs when it replaces the keys (KeyUpdate). 64 kB may
-  be thousands of them, so that a turn of the event loop is bounded in records, too.
-* After the handshake a client needs no record without data but a close_notify and, after 2^24 records, a KeyUpdate. Go's server
-  ends a connection after 16 of them in a row; here a budget counts them, so that data in between does not help.
-
-Pure: bytes and seconds are arguments.
-"""
+"""TLS over one connection on asyncio, with bounds for small records and for clients that have stopped reading."""
 
 from __future__ import annotations
 
@@ -29,6 +20,16 @@ from mooring.authn.credentials import PeerMemo
 from mooring.server.transport.memorybudget import HeldBytes
 from mooring.server.transport.tls import allows_http2, presented_chain
 from mooring.settings.addresses import parse_address
+
+# Count the TLS records of a client, so that small and empty ones cannot hold the event loop (RFC 8446 5.1, RFC 5246 6.2.1).
+#
+# Rules kept here:
+# * A record costs about as much with one byte as with 16 kB: 8 µs with data, 17 µs when it replaces the keys (KeyUpdate). 64 kB may
+#   be thousands of them, so that a turn of the event loop is bounded in records, too.
+# * After the handshake a client needs no record without data but a close_notify and, after 2^24 records, a KeyUpdate. Go's server
+#   ends a connection after 16 of them in a row; here a budget counts them, so that data in between does not help.
+#
+# Pure: bytes and seconds are arguments.
 
 HEADER = 5
 """Bytes of a record's header: type, version, and the length of what follows."""

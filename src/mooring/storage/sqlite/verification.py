@@ -1,11 +1,4 @@
-"""Verification of a database: every record of the log, and every key, in slices that leave time for other work.
-
-Rules kept here:
-* A pass reads the log in order of the revisions: each record has its checksum, and its key is found at this revision or a later
-  one. It then reads `live` in order of the keys: each key has a sound record. The record of compaction is read last.
-* Damage of pages that SQLite itself notices ends the pass. `integrity_check`, which reads all pages in one go, is for files that
-  no server waits for.
-"""
+"""Verification of a database: in slices beside other work, or of a whole file in one go."""
 
 from __future__ import annotations
 
@@ -33,6 +26,14 @@ from mooring.storage.sqlite.database import (
     read_progress,
 )
 from mooring.storage.sqlite.record import CHANGED, COLUMNS, MISPLACED, entry_of, is_sound, printed_key
+
+# Verification of a database: every record of the log, and every key, in slices that leave time for other work.
+#
+# Rules kept here:
+# * A pass reads the log in order of the revisions: each record has its checksum, and its key is found at this revision or a later
+#   one. It then reads `live` in order of the keys: each key has a sound record. The record of compaction is read last.
+# * Damage of pages that SQLite itself notices ends the pass. `integrity_check`, which reads all pages in one go, is for files that
+#   no server waits for.
 
 SLICE_RECORDS = 64
 SLICE_BYTES = 256 * 1024

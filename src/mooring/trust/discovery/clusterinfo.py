@@ -1,11 +1,4 @@
-"""Signature of cluster-info: a detached JWS over its kubeconfig (RFC 7515 appendix F).
-
-Rules kept here (docs/protocol/cluster-info.md#signature):
-* The header is exactly `{"alg":"HS256","kid":"<id>"}`; the text is `<header>..<signature>`, base64url without padding.
-* The key is the secret half of the token alone; no minimum length. The payload is the raw value, trailing newline included.
-* Verifying recomputes the whole text and compares it in constant time, so neither another algorithm nor another
-  layout of the header can pass.
-"""
+"""ConfigMap kube-public/cluster-info: its contents, and its signatures by the tokens that are eligible."""
 
 from __future__ import annotations
 
@@ -32,6 +25,14 @@ from mooring.trust.discovery.errors import NotSetUpError, SignatureMissingError,
 from mooring.trust.discovery.pins import Pin
 from mooring.trust.kubeconfig import cluster_info_kubeconfig
 from mooring.trust.kubeconfigtext import format_kubeconfig
+
+# Signature of cluster-info: a detached JWS over its kubeconfig (RFC 7515 appendix F).
+#
+# Rules kept here (docs/protocol/cluster-info.md#signature):
+# * The header is exactly `{"alg":"HS256","kid":"<id>"}`; the text is `<header>..<signature>`, base64url without padding.
+# * The key is the secret half of the token alone; no minimum length. The payload is the raw value, trailing newline included.
+# * Verifying recomputes the whole text and compares it in constant time, so neither another algorithm nor another
+#   layout of the header can pass.
 
 KUBECONFIG_KEY = "kubeconfig"
 SIGNATURE_PREFIX = "jws-kubeconfig-"

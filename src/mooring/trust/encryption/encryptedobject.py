@@ -1,13 +1,4 @@
-"""Ciphers of stored values, byte for byte those of kube-apiserver.
-
-Source: docs/protocol/encryption-at-rest.md#ciphers.
-
-Rules kept here:
-* `context` is the storage key in UTF-8. AES-GCM authenticates it, so that a value which was moved to another key cannot be read.
-  AES-CBC and secretbox do not use it.
-* Randomness comes from the argument `entropy`, fresh for each value.
-* An error says what failed, and contains neither key nor value.
-"""
+"""Stored values as kube-apiserver encrypts them: the ciphers, and the message of a KMS v2 provider's value."""
 
 from __future__ import annotations
 
@@ -36,6 +27,16 @@ from mooring.apimachinery.codec.protobuf import (
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.errors import ApiError, MooringError
 from mooring.secret import Secret
+
+# Ciphers of stored values, byte for byte those of kube-apiserver.
+#
+# Source: docs/protocol/encryption-at-rest.md#ciphers.
+#
+# Rules kept here:
+# * `context` is the storage key in UTF-8. AES-GCM authenticates it, so that a value which was moved to another key cannot be read.
+#   AES-CBC and secretbox do not use it.
+# * Randomness comes from the argument `entropy`, fresh for each value.
+# * An error says what failed, and contains neither key nor value.
 
 Entropy = Callable[[int], bytes]
 

@@ -1,16 +1,4 @@
-"""Envelope encryption by a KMS v2 plugin: the data keys of one provider, and the state of the key that writes.
-
-Source: docs/protocol/encryption-at-rest.md#kms-v2.
-
-Rules kept here:
-* The server makes a seed, the plugin encrypts it, and the encrypted seed is stored beside each value. The plugin is called once
-  for each seed, and not once for each value.
-* A value whose data key is not known raises DataKeyNeededError. The caller has the plugin decrypt it, calls `learn`, and repeats.
-* A decrypted data key is kept once it has opened a value, so that a wrong answer of the plugin is not kept for a day.
-* The plugin reports the id of its key. A new id gives a new seed, and makes every value of another id stale.
-* Without news from the plugin, values are written for `WRITE_SECONDS` more, and then refused: an administrator who replaced the
-  key of the plugin knows that nothing is written with the old one afterwards. Reading continues.
-"""
+"""Transformers: what one resource's stored values pass through, and the data keys of a KMS v2 plugin."""
 
 from __future__ import annotations
 
@@ -48,6 +36,19 @@ from mooring.trust.encryption.encryptedobject import (
     encode_encrypted_object,
     key_id_problem,
 )
+
+# Envelope encryption by a KMS v2 plugin: the data keys of one provider, and the state of the key that writes.
+#
+# Source: docs/protocol/encryption-at-rest.md#kms-v2.
+#
+# Rules kept here:
+# * The server makes a seed, the plugin encrypts it, and the encrypted seed is stored beside each value. The plugin is called once
+#   for each seed, and not once for each value.
+# * A value whose data key is not known raises DataKeyNeededError. The caller has the plugin decrypt it, calls `learn`, and repeats.
+# * A decrypted data key is kept once it has opened a value, so that a wrong answer of the plugin is not kept for a day.
+# * The plugin reports the id of its key. A new id gives a new seed, and makes every value of another id stale.
+# * Without news from the plugin, values are written for `WRITE_SECONDS` more, and then refused: an administrator who replaced the
+#   key of the plugin knows that nothing is written with the old one afterwards. Reading continues.
 
 WRITE_SECONDS = 180.0
 """kube-apiserver's figure: writes go on so long after the plugin was last healthy."""

@@ -1,11 +1,4 @@
-"""Agent token: the password with which agents join, when it is not the server token.
-
-Rules kept here:
-* It is one line of printable characters in the grammar of k3s (`mooring.trust.k3s.token`). Its password alone counts.
-* The user is `node`, or none. A bootstrap token is refused: it has a Secret of its own, and an end.
-* It is as long as a server token at least: nothing but the limit on guesses protects it. `--allow-short-server-token` accepts a
-  shorter one, too.
-"""
+"""Passwords that the supervisor accepts now: the server token, the agent token, and tokens that were rotated away."""
 
 from __future__ import annotations
 
@@ -22,6 +15,14 @@ from mooring.errors import ConfigError, MooringError
 from mooring.secret import Secret
 from mooring.trust.k3s.identity import AGENT_USER, SERVER_USER
 from mooring.trust.k3s.token import NODE, TokenFormatError, parse_token
+
+# Agent token: the password with which agents join, when it is not the server token.
+#
+# Rules kept here:
+# * It is one line of printable characters in the grammar of k3s (`mooring.trust.k3s.token`). Its password alone counts.
+# * The user is `node`, or none. A bootstrap token is refused: it has a Secret of its own, and an end.
+# * It is as long as a server token at least: nothing but the limit on guesses protects it. `--allow-short-server-token` accepts a
+#   shorter one, too.
 
 MIN_PASSWORD, MAX_PASSWORD = 16, 512
 """Characters, as of a server token (`mooring.trust.sharedkeys.servertoken`)."""

@@ -1,12 +1,4 @@
-"""Responses of a k3s supervisor that an agent reads: configuration, API servers, CA bundles and issued certificates.
-
-Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
-* A certificate is used only with the key that this machine made. A response with a private key, as older servers of k3s send it,
-  is refused.
-* The subject of a certificate must be the one that was asked for, because a Node is named by it.
-* Fields that an agent of Mooring does not need are not read. A list that is null is empty: Go writes a list that was never filled
-  so.
-"""
+"""Exchanges of an agent that joins the k3s way: trust in the cluster's CA, requests to its supervisor, and their responses."""
 
 from __future__ import annotations
 
@@ -78,6 +70,15 @@ from mooring.trust.k3s.refusals import (
 )
 from mooring.trust.k3s.token import NODE, K3sToken
 from mooring.trust.kubeconfig import KubeconfigUser
+
+# Responses of a k3s supervisor that an agent reads: configuration, API servers, CA bundles and issued certificates.
+#
+# Rules kept here (docs/protocol/k3s.md#join-of-an-agent):
+# * A certificate is used only with the key that this machine made. A response with a private key, as older servers of k3s send it,
+#   is refused.
+# * The subject of a certificate must be the one that was asked for, because a Node is named by it.
+# * Fields that an agent of Mooring does not need are not read. A list that is null is empty: Go writes a list that was never filled
+#   so.
 
 MAX_APISERVERS = 64
 """API servers of one cluster: more than any has."""

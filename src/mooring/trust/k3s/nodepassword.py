@@ -1,15 +1,4 @@
-"""Node passwords of k3s: the scrypt line, and the Secret that holds it.
-
-    $1:<salt in hex>:15:8:1:<derived key, base64 without padding>
-
-Rules kept here (docs/protocol/k3s.md#node-passwords, RFC 7914):
-* The numbers are log2 of N, r and p. New lines have those of k3s: 32 MiB, 8 bytes of salt and a key of 64 bytes.
-* A reader takes the numbers from the line, within bounds that are checked before the first is used.
-* A password is compared in constant time, and with its length: scrypt takes "a" with a zero byte behind it for "a".
-* The Secret is `<node>.node-password.k3s` in kube-system, with the name in lower case. It is immutable and has the one key `hash`.
-  A Secret that an older k3s wrote without its type is read alike.
-* An error repeats neither the line nor the password.
-"""
+"""Node passwords of k3s: the scrypt line, the Secret that holds it, and recent proofs of one."""
 
 from __future__ import annotations
 
@@ -24,6 +13,18 @@ from mooring.apimachinery.names import SUBDOMAIN_MAX
 from mooring.apimachinery.schema import Obj
 from mooring.errors import MooringError
 from mooring.secret import Secret
+
+# Node passwords of k3s: the scrypt line, and the Secret that holds it.
+#
+#     $1:<salt in hex>:15:8:1:<derived key, base64 without padding>
+#
+# Rules kept here (docs/protocol/k3s.md#node-passwords, RFC 7914):
+# * The numbers are log2 of N, r and p. New lines have those of k3s: 32 MiB, 8 bytes of salt and a key of 64 bytes.
+# * A reader takes the numbers from the line, within bounds that are checked before the first is used.
+# * A password is compared in constant time, and with its length: scrypt takes "a" with a zero byte behind it for "a".
+# * The Secret is `<node>.node-password.k3s` in kube-system, with the name in lower case. It is immutable and has the one key
+#   `hash`. A Secret that an older k3s wrote without its type is read alike.
+# * An error repeats neither the line nor the password.
 
 NAMESPACE = "kube-system"
 SECRET_TYPE = "k3s.cattle.io/node-password"  # noqa: S105 - a type name, no secret

@@ -1,10 +1,4 @@
-"""Damage of a K10 token that k3s would read as a weaker credential: a password without a hash.
-
-With such a password the CA of whatever server answers is trusted, and the whole text is sent to it. A text is damaged when it has a
-whole token that is not at its beginning, when it has the hash of one and not its form, when it is the end of one, when it is nearly
-a bootstrap token or has the pin of a CA, or when it has what no person types as a password: a byte order mark, a line break, a NUL,
-blanks alone. Messages say what stands before a token, and repeat no other text: it may be a part of the secret.
-"""
+"""k3s's join tokens: their grammar (K10), their damage, and the lines of files that hold one."""
 
 from __future__ import annotations
 
@@ -23,6 +17,13 @@ from mooring.trust.bootstraptoken.token import (
     unfilled_placeholder,
 )
 from mooring.trust.bootstraptoken.token import parse_token as parse_bootstrap_token
+
+# Damage of a K10 token that k3s would read as a weaker credential: a password without a hash.
+#
+# With such a password the CA of whatever server answers is trusted, and the whole text is sent to it. A text is damaged when it has
+# a whole token that is not at its beginning, when it has the hash of one and not its form, when it is the end of one, when it is
+# nearly a bootstrap token or has the pin of a CA, or when it has what no person types as a password: a byte order mark, a line
+# break, a NUL, blanks alone. Messages say what stands before a token, and repeat no other text: it may be a part of the secret.
 
 MISPLACED_HASH = (
     "it has the hash of a CA, and not the form of a whole token: K10, the 64 digits of the hash, :: and the rest"

@@ -1,20 +1,4 @@
-"""Bootstrap data of k3s: the row of its datastore that holds the CA keys of a cluster, encrypted with the server token.
-
-    /bootstrap/<12 hexadecimal digits of SHA-256(passphrase)>  →  <salt>:<base64(nonce || AES-256-GCM ciphertext)>
-
-Rules kept here (docs/protocol/k3s.md#bootstrap-data):
-* The passphrase is the password of the server token, without prefix, hash and user. The key is PBKDF2-HMAC-SHA1 of it with 4096
-  rounds; the salt is the text of 16 hexadecimal digits, not the bytes that they mean.
-* The plaintext is a JSON object of files by name, each with its time and its content. Older versions have the content alone.
-* The name of a row tells of which token it is: a row under another name is of another token, and a row under the right name that
-  does not decrypt is damaged.
-* Versions before the correction of CVE-2021-32001 encrypted with the empty passphrase, or with the whole text of the token. Those
-  rows are found as well, and named.
-* A row without a value is the lock of a k3s server that creates the row.
-
-The form is weak: a name tests a guess of the token with one SHA-256. Mooring's own row has another one
-(`mooring.trust.sharedkeys.envelope`). This one is read and written to move a cluster.
-"""
+"""Bootstrap data of k3s: the row that holds the CA keys of its cluster, and those keys as keys of this server."""
 
 from __future__ import annotations
 
@@ -38,6 +22,23 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
 from mooring.secret import Secret
 from mooring.trust.sharedkeys.keyset import CA, CA_KEY, SharedKeySet
+
+# Bootstrap data of k3s: the row of its datastore that holds the CA keys of a cluster, encrypted with the server token.
+#
+#     /bootstrap/<12 hexadecimal digits of SHA-256(passphrase)>  →  <salt>:<base64(nonce || AES-256-GCM ciphertext)>
+#
+# Rules kept here (docs/protocol/k3s.md#bootstrap-data):
+# * The passphrase is the password of the server token, without prefix, hash and user. The key is PBKDF2-HMAC-SHA1 of it with 4096
+#   rounds; the salt is the text of 16 hexadecimal digits, not the bytes that they mean.
+# * The plaintext is a JSON object of files by name, each with its time and its content. Older versions have the content alone.
+# * The name of a row tells of which token it is: a row under another name is of another token, and a row under the right name that
+#   does not decrypt is damaged.
+# * Versions before the correction of CVE-2021-32001 encrypted with the empty passphrase, or with the whole text of the token. Those
+#   rows are found as well, and named.
+# * A row without a value is the lock of a k3s server that creates the row.
+#
+# The form is weak: a name tests a guess of the token with one SHA-256. Mooring's own row has another one
+# (`mooring.trust.sharedkeys.envelope`). This one is read and written to move a cluster.
 
 PREFIX = "/bootstrap"
 """k3s lists the keys that begin with it."""

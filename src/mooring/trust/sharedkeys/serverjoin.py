@@ -1,10 +1,4 @@
-"""Rotation of the server token: the tokens that a row is sealed for, before and after.
-
-Rules kept here (docs/adr/0054-rotation-of-the-server-token.md):
-* The new token comes first and has no end. The one before it gets an end, which no later rotation moves back.
-* Tokens whose end has passed are left out. Without a grace every former token is.
-* A token that the row knows already is refused: its end could not be told.
-"""
+"""Requests of servers and their operator to the supervisor API of another server, and the rotation of the server token."""
 
 from __future__ import annotations
 
@@ -34,6 +28,13 @@ from mooring.trust.sharedkeys import servertoken
 from mooring.trust.sharedkeys.envelope import MAX_WRAPS, SharedKeysRow, TokenTerm, decode, open_keys, unlock
 from mooring.trust.sharedkeys.servertoken import NAME as AGENT_TOKENS
 from mooring.trust.sharedkeys.servertoken import AgentTokens, decode_agent_tokens
+
+# Rotation of the server token: the tokens that a row is sealed for, before and after.
+#
+# Rules kept here (docs/adr/0054-rotation-of-the-server-token.md):
+# * The new token comes first and has no end. The one before it gets an end, which no later rotation moves back.
+# * Tokens whose end has passed are left out. Without a grace every former token is.
+# * A token that the row knows already is refused: its end could not be told.
 
 DEFAULT_GRACE = timedelta(hours=24)
 """Time for which the former token still works: a day of work to change what starts servers and joins machines."""

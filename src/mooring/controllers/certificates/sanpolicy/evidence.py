@@ -1,14 +1,4 @@
-"""Evidence about names: which Node, API server or Service has a DNS name or an address.
-
-Rules kept here:
-* A Node has its own name, and reports the names and addresses of its `status.addresses`.
-* An identity has its own name, and those of its unexpired certificates (`spec.certifiedNames`), whatever its Node reports: a Node
-  reports nothing while it registers, and never a name that a person approved. Others may have them once the membership has ended.
-  Another machine may have an address that the identity has left. No Service may: its clients would take the first machine for it.
-* API servers have the names of their serving certificates. Each server publishes its own in a ConfigMap of kube-system, and those
-  count until the certificate expires, because its key exists until then. Names of a replaced certificate stay in the record.
-* What is derived from a view is kept until the view changes.
-"""
+"""Evidence about names: which Node, API server or Service has one, and which certificates machines got for it earlier."""
 
 from __future__ import annotations
 
@@ -36,6 +26,17 @@ from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
 from mooring.trust.kubeconfig import KubeconfigError
 from mooring.trust.kubeconfigtext import parse_kubeconfig
+
+# Evidence about names: which Node, API server or Service has a DNS name or an address.
+#
+# Rules kept here:
+# * A Node has its own name, and reports the names and addresses of its `status.addresses`.
+# * An identity has its own name, and those of its unexpired certificates (`spec.certifiedNames`), whatever its Node reports: a Node
+#   reports nothing while it registers, and never a name that a person approved. Others may have them once the membership has ended.
+#   Another machine may have an address that the identity has left. No Service may: its clients would take the first machine for it.
+# * API servers have the names of their serving certificates. Each server publishes its own in a ConfigMap of kube-system, and those
+#   count until the certificate expires, because its key exists until then. Names of a replaced certificate stay in the record.
+# * What is derived from a view is kept until the view changes.
 
 NODES, SERVICES, ENDPOINTS, CONFIG_MAPS = "nodes", "services", "endpoints", "configmaps"
 PUBLISHED_NAMESPACE = "kube-system"

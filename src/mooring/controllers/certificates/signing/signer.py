@@ -1,12 +1,4 @@
-"""Issuance check `signer-policy`: refuses what the policy of the operator does not allow a signer to sign.
-
-Rules kept here:
-* A request is refused also when a person approved it: the policy binds the signer. The refusal names signer, rule and value.
-* A fresh key is one of which this cluster has no valid certificate: the issuance log has none of another request. The signer claims
-  the key by its entry of the issuance log, by compare-and-swap.
-* A cluster without the issuance log (another API server) is judged by what it has: no other CertificateSigningRequest with a
-  certificate has the key, and no NodeIdentity records it for another certificate. Issued requests are kept there for an hour.
-"""
+"""The signer of certificate requests, its check of the signing policy, and the index of keys that have certificates."""
 
 from __future__ import annotations
 
@@ -78,6 +70,15 @@ from mooring.pki.x509.signers import (
     SIGNERS,
     SUPERVISOR_SIGNERS,
 )
+
+# Issuance check `signer-policy`: refuses what the policy of the operator does not allow a signer to sign.
+#
+# Rules kept here:
+# * A request is refused also when a person approved it: the policy binds the signer. The refusal names signer, rule and value.
+# * A fresh key is one of which this cluster has no valid certificate: the issuance log has none of another request. The signer
+#   claims the key by its entry of the issuance log, by compare-and-swap.
+# * A cluster without the issuance log (another API server) is judged by what it has: no other CertificateSigningRequest with a
+#   certificate has the key, and no NodeIdentity records it for another certificate. Issued requests are kept there for an hour.
 
 # certificatesigningrequest-signing-controller: signs certificates of approved requests.
 #

@@ -1,15 +1,4 @@
-"""Signing policy: rules of the operator for what each signer signs, and for how long (`--cluster-signing-policy-file`).
-
-Rules kept here (docs/choose-the-signers.md#rules):
-* A signer that the policy names signs only what a rule allows; other signers are not restricted. The first rule whose requesters
-  match the user of a request decides, and a request that no rule is for is refused.
-* A signer with a trust domain signs for Pods as well. Without one it does not, so that a CA certifies no Pod by mistake.
-* An absent list allows everything, an empty list nothing. The maximum lifetime shortens the certificate and refuses nothing.
-* In patterns `*` stands for any characters; in those of DNS names for characters of one label, never for a dot. A wildcard
-  certificate needs a permission of its own, because `*.example.com` is a pattern and a name.
-* Names are compared in time linear in their length. The number of names in a request, and of patterns and networks of a signer, is
-  bounded.
-"""
+"""Signing policy: rules of the operator for what each signer signs, and the file that has them (`--cluster-signing-policy`)."""
 
 from __future__ import annotations
 
@@ -33,6 +22,18 @@ from mooring.pki.x509.profiles import MIN_TTL, USAGES
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.signers import SIGNERS
 from mooring.settings.addresses import Network
+
+# Signing policy: rules of the operator for what each signer signs, and for how long (`--cluster-signing-policy-file`).
+#
+# Rules kept here (docs/choose-the-signers.md#rules):
+# * A signer that the policy names signs only what a rule allows; other signers are not restricted. The first rule whose requesters
+#   match the user of a request decides, and a request that no rule is for is refused.
+# * A signer with a trust domain signs for Pods as well. Without one it does not, so that a CA certifies no Pod by mistake.
+# * An absent list allows everything, an empty list nothing. The maximum lifetime shortens the certificate and refuses nothing.
+# * In patterns `*` stands for any characters; in those of DNS names for characters of one label, never for a dot. A wildcard
+#   certificate needs a permission of its own, because `*.example.com` is a pattern and a name.
+# * Names are compared in time linear in their length. The number of names in a request, and of patterns and networks of a signer,
+#   is bounded.
 
 MAX_NAMES = 100
 """Alternative names, and organizations, of a request for a signer with a policy. Public CAs allow as many."""
