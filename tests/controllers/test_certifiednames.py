@@ -17,6 +17,7 @@ from mooring.api.view import FixedView, Views, guarded
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Create, InThread, RecordIssuance, Requeue, Update
 from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
+from mooring.controllers.certificates.sanpolicy.check import CertifiedNames, can_serve
 from mooring.controllers.certificates.sanpolicy.evidence import (
     MAX_FORMER,
     MAX_REPORTED,
@@ -27,7 +28,6 @@ from mooring.controllers.certificates.sanpolicy.evidence import (
     serving_names_config_map,
     with_former_names,
 )
-from mooring.controllers.certificates.sanpolicy.rules import CertifiedNames, can_serve
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.controllers.certificates.signing.signingpolicy import parse_policy
 from mooring.errors import UnreadableObjectError

@@ -16,10 +16,10 @@ from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Requeue, Resolve, Update
 from mooring.controllers.certificates.approval import ServingApprover
 from mooring.controllers.certificates.issuance import HELD_FOR, CheckResult, Hold, PendingIssue, Reservation
-from mooring.controllers.certificates.sanpolicy.rules import CertifiedNames
+from mooring.controllers.certificates.sanpolicy.check import CertifiedNames
+from mooring.controllers.certificates.sanpolicy.rules import MAX_NAMES
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
-from mooring.pki.x509.sanrules import MAX_NAMES
 from mooring.pki.x509.signers import KUBELET_SERVING
 from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.discovery.clusterinfo import config_map

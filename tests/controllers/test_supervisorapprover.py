@@ -16,7 +16,7 @@ from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.controllers.actions import Action, CheckAccess, Create, Requeue, Retry, Update
 from mooring.controllers.certificates.approval import SupervisorApprover, would_approve
 from mooring.controllers.certificates.issuance import HELD_FOR, CheckResult, Hold, PendingIssue, Reservation
-from mooring.controllers.certificates.sanpolicy.rules import CertifiedNames
+from mooring.controllers.certificates.sanpolicy.check import CertifiedNames
 from mooring.controllers.certificates.signing.signer import CsrSigner
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.bundles import certificates

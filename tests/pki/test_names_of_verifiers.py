@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from mooring.controllers.certificates.sanpolicy.rules import NodeEvidence, Reservations, judge_node, judge_server
 from mooring.pki.errors import RequestError
 from mooring.pki.keys import private_key_pem
 from mooring.pki.x509 import names
@@ -36,7 +37,6 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import AlternativeNames
 from mooring.pki.x509.profiles import DIGITAL_SIGNATURE, SERVER_AUTH
 from mooring.pki.x509.requests import CertificateRequest, parse_request
-from mooring.pki.x509.sanrules import NodeEvidence, Reservations, judge_node, judge_server
 from mooring.pki.x509.signers import K3S_LOCAL_NAMES, KUBELET_SERVING, SIGNERS
 from tests.support.testca import read
 

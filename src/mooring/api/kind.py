@@ -2,7 +2,7 @@
 
 Rules kept here:
 * Hooks are pure and synchronous. A hook changes the dict that it is given only where its description says "in place".
-* A new kind is one file that builds one `Kind`, and one row in `mooring.api.kinds.KINDS`.
+* A new kind builds one `Kind` in a file of its own or of its group, and has a row in `mooring.api.kinds` and `mooring.api.paths`.
 * The hooks carry the names of kube-apiserver's registry strategies (k8s.io/apiserver pkg/registry/rest).
 """
 

@@ -1,10 +1,12 @@
-"""Group, version and storage prefix of Mooring's own kinds."""
+"""Resources by their plural, without schemas: what a command or an agent loads to send a request; and Mooring's own group."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from mooring.apimachinery.resource import ResourcePath
+
+# Group, version and storage prefix of Mooring's own kinds.
 
 GROUP = "mooring.dev"
 VERSION = "v1alpha1"

@@ -47,8 +47,6 @@ def review_kind(
     )
 
 
-# Kinds of authentication.k8s.io: TokenReview, SelfSubjectReview and TokenRequest.
-
 # UserInfo of authentication.k8s.io: conversion from an identity.
 #
 # Rules kept here: empty attributes are absent from the JSON form.

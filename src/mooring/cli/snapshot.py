@@ -132,8 +132,6 @@ def _document(one: VerifiedFile) -> dict[str, Any]:
     }
 
 
-# `mooring snapshot`: every object of a store in a file.
-
 # `mooring snapshot list`: list the snapshots of a directory.
 
 

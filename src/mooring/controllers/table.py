@@ -23,8 +23,8 @@ from mooring.controllers.certificates.issuance import IssuanceCheck
 from mooring.controllers.certificates.noderecovery import NodeRecovery
 from mooring.controllers.certificates.publishing import RootCaCertPublisher, TrustBundlePublisher
 from mooring.controllers.certificates.requester import BootstrapTokenCheck, RequesterCheck
+from mooring.controllers.certificates.sanpolicy.check import CertifiedNames
 from mooring.controllers.certificates.sanpolicy.ownership import NameOwnership
-from mooring.controllers.certificates.sanpolicy.rules import CertifiedNames
 from mooring.controllers.certificates.signing.podsigner import PodSigner
 from mooring.controllers.certificates.signing.signer import CsrSigner, SignerPolicy
 from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy

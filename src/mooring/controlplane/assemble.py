@@ -1,4 +1,4 @@
-"""Metrics of one server process that read its parts, under kube-apiserver's names where it has the same thing."""
+"""Composition root: builds every part of one server process once, in the order of dependence; and the metrics that read them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from mooring.controlplane.parts.http import Http
 from mooring.controlplane.parts.status import watch_expiry, watch_snapshots
 from mooring.controlplane.parts.trust import Authentication, ServedTrust
 from mooring.reconcile.leaderelection import LeaderElector
+
+# Metrics of one server process that read its parts, under kube-apiserver's names where it has the same thing.
 
 
 def add_metrics(base: Foundation, authentication: Authentication, elector: LeaderElector, http: Http) -> None:

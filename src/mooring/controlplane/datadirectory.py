@@ -25,8 +25,6 @@ from mooring.pki.x509.bundles import certificates_among
 from mooring.pki.x509.clusterca import CaState
 from mooring.trust.sharedkeys.keyset import CA, CA_KEY, CROSS_SIGNED, DISTRUSTED, RETIRED
 
-# The data directory: its lock, its lock files, and files in it that other users may read or change.
-
 # Permissions of files that other users of this machine may read or change: refused, or reported by a warning, at start.
 #
 # Rules kept here:

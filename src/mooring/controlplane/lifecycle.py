@@ -1,4 +1,4 @@
-"""Identity of a server process among all that ever ran, for leader election: host, boot, process number and start time."""
+"""Start and stop of one server process: its identity, its slot among the workers, and the order in which its parts end."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import ServingSettings
 from mooring.storage import commitsignal
 from mooring.storage.commitsignal import CommitSignal
+
+# Identity of a server process among all that ever ran, for leader election: host, boot, process number and start time.
 
 
 def process_identity(pid: int = 0) -> str:

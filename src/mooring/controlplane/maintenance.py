@@ -81,8 +81,6 @@ async def _labelled(use: LastUse, registry: Registry, clock: Clock) -> None:
     await registry.writer.patch(BY_PLURAL["secrets"], use.namespace, use.name, apply, change, WriteOptions())
 
 
-# Background work of one process: compaction and verification of the store, and the return of memory.
-
 # Compaction of old revisions, as kube-apiserver does with etcd: each lives for at least five and at most ten minutes.
 #
 # Rules kept here: current objects are never removed. Of several servers on one store, one compacts in

@@ -1,4 +1,4 @@
-"""Follows the file of the signing policy."""
+"""Authorities by the name of their signer, from files that are followed, and the file of the signing policy."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import CaState
 from mooring.pki.x509.signers import CLIENT_SIGNERS, COUNTERPARTS, SIGNERS
 from mooring.settings.signing import SHORT, SigningFiles, SigningSettings
+
+# Follows the file of the signing policy.
 
 KEY = "cluster-signing-policy-file"
 

@@ -1,1 +1,1 @@
-"""`mooring certs`: keys and certificates with and without a cluster; one file for each verb, `inventory` for what they share."""
+"""`mooring certs`: certificates of a cluster and without one. `byhand` makes them, `show` lists them, `inventory` is shared."""

@@ -1,4 +1,4 @@
-"""Defaults of a server's settings that depend on this machine: data directory and a free port."""
+"""Flags that several commands share, their types, and their defaults on this machine."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from mooring.duration import parse_long_duration
 from mooring.errors import ArgumentError, ConfigError
 from mooring.listensockets import ListenError, bound_port, close_all, listen
 from mooring.settings.addresses import DEFAULT_PORT
+
+# Defaults of a server's settings that depend on this machine: data directory and a free port.
 
 
 def default_data_dir() -> str:

@@ -1,1 +1,1 @@
-"""`mooring token`: bootstrap tokens; one file for each verb."""
+"""`mooring token`: bootstrap tokens and server tokens."""

@@ -34,8 +34,6 @@ from mooring.trust.bootstraptoken.tokensecret import (
 )
 from mooring.trust.k3s.token import bootstrap_token_id
 
-# Words about a token: what it allows, and the command line that joins with it.
-
 # Join command: the command line that `init`, `up` and `token create` print for a joining machine.
 #
 # Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands, docs/protocol/k3s.md#token-commands): one hash
@@ -130,8 +128,6 @@ def limits_cell(restrictions: Restrictions) -> str:
     networks = [f"from {','.join(map(str, restrictions.networks))}"] if restrictions.networks else []
     return clean("; ".join(names + networks)) or "<none>"
 
-
-# `mooring token list` and `mooring token delete`.
 
 # `mooring token list`: list bootstrap tokens.
 #

@@ -1,4 +1,4 @@
-"""Number of workers, and of CPUs that this process may use: the CPUs that it may run on, and the quota of its control group."""
+"""A server with several workers: how many, one of them, and the process that starts and stops them."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ from mooring.servicenotifier import ServiceNotifier
 from mooring.settings.network import NetworkSettings
 from mooring.settings.serving import AUTO, MAX_WORKERS, ServingSettings, WorkersSettings
 from mooring.settings.storage import StorageSettings
+
+# Number of workers, and of CPUs that this process may use: the CPUs that it may run on, and the quota of its control group.
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")

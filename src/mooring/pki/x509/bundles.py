@@ -1,4 +1,4 @@
-"""The public keys of a PEM text, in every form that `--service-account-key-file` accepts."""
+"""Certificates and public keys of a PEM text: a chain, a bundle of CAs, or a file that also has a key."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from mooring.pki.keys import PRIVATE_LABELS, UNREADABLE, PublicKey, accepted_pri
 from mooring.pki.pem import CERTIFICATE, Block, blocks, encode
 from mooring.pki.x509.certificate import MAX_ELEMENTS, Certificate
 from mooring.pki.x509.der import ElementBudget
+
+# The public keys of a PEM text, in every form that `--service-account-key-file` accepts.
 
 
 def load_public_keys(data: bytes) -> tuple[PublicKey, ...]:

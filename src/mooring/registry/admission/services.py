@@ -5,7 +5,7 @@ kube-apiserver's):
 * A Service that needs an address gets a free one of the range, unless it requests one, or none (`None`). A requested address must
   be in the range and free. Node ports alike; a port that is served over TCP and UDP has the same node port for both.
 * An address for which a node has an unexpired certificate is that node's: a Service that requests it is refused, because it would
-  stop the renewal (`mooring.pki.x509.sanrules`). One that requests none gets another while there is another, so that
+  stop the renewal (`controllers/certificates/sanpolicy/rules.py`). One that requests none gets another while there is one, so that
   nodes cannot use up the range. The Service `default/kubernetes` gets its address in any case.
 * An update keeps the Service's own values. An address or port is free when no Service in the view has it, which covers every
   acknowledged write. Concurrent writes of other servers are settled by claims (`mooring.api.core.service`).

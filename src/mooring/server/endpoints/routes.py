@@ -1,4 +1,4 @@
-"""Parts that handlers of endpoints use, one field for each group of endpoints. The control plane builds them once."""
+"""Table of endpoints: every served path that is not a resource, and the parts that their handlers get."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ from mooring.server.endpoints.tokens import LoginParts, TokenRequests, login
 from mooring.server.healthchecks import HealthChecks
 from mooring.server.requestcontext import RequestContext
 from mooring.server.transport.http import Response
+
+# Parts that handlers of endpoints use, one field for each group of endpoints. The control plane builds them once.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

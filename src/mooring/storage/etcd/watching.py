@@ -1,4 +1,4 @@
-"""Leases of etcd, shared by the keys that are written within the same minute, as kube-apiserver shares them."""
+"""Watches over one stream to etcd, and the leases of keys that expire."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from mooring.storage import feed
 from mooring.storage.contract import StoredChange
 from mooring.storage.etcd import messages
 from mooring.storage.etcd.connection import READ_SECONDS, EtcdConnection, EtcdEndpoint, deadline, refusal
+
+# Leases of etcd, shared by the keys that are written within the same minute, as kube-apiserver shares them.
 
 SHARED_SECONDS = 60
 """A lease serves the writes of so many seconds, and lives so much longer than the keys need."""

@@ -1,4 +1,4 @@
-"""Settings of a cluster with several servers: the token that opens the keys which they share."""
+"""Server token: the passphrase that opens the sealed keys of a cluster, its settings, and the agent token beside it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""Which names a certificate may have, and whose they are."""
+"""Which names a certificate may have, and whose they are.
+
+`rules` judges, `evidence` is what it judges by, `check` and `ownership` are issuance checks.
+"""

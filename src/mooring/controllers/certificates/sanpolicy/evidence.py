@@ -19,9 +19,9 @@ from mooring.api.view import NamespacedName, View, ViewFollower, Views, readable
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.certificates.inventory import MachineIndex, is_for_holder
+from mooring.controllers.certificates.sanpolicy.rules import CONTROL_PLANE
 from mooring.errors import UnreadableObjectError
 from mooring.pki.x509.canonicalnames import Name, canonical
-from mooring.pki.x509.sanrules import CONTROL_PLANE
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
 from mooring.trust.kubeconfig import KubeconfigError

@@ -1,263 +1,342 @@
-"""Issuance check `certified-names`: the gate of names for every signer whose certificates can serve.
+"""Gate of names: which DNS names and addresses a certificate of a server may carry.
+
+Every signer whose certificates can serve calls it, before the approval and before the signature. It is pure: a door gathers
+the evidence (`check.py`) and judges nothing itself.
 
 Rules kept here:
-* It gathers the evidence and calls the gate (`mooring.pki.x509.sanrules`). It runs before the approval and before the signature,
-  for kubelets' serving certificates by kubeadm's way and by k3s's, and for every other signer.
-* The names of a certificate are recorded in the NodeIdentity before it is issued. They belong to the machine from then on. Of two
-  machines that claim one address at the same moment, one at least finds the record of the other before the signature.
-* An address that a machine reported, and that it leaves, is recorded as left: the next machine that has it is certified for it. The
-  request that says so need not be granted: of two machines that exchange their addresses, each would wait for the other.
-* The approval of a person outweighs what is held, and nothing else. Its names are recorded, too. What an administrator granted to
-  a machine counts in requests of this machine: a person may approve one that a stranger made under its name.
-* Outside of a Mooring server the source address of a request is not known. The addresses that a Node reports stand for it there.
+* Names are compared in canonical form (`canonicalnames`). What has no canonical form is denied.
+* A machine serves itself on loopback, and a server of the API listens there, too: a server that is not a node gets its names only
+  where the policy names them in full.
+* Names that belong to no machine (loopback, `localhost`, Services) are denied. Names of API servers and of existing Services are
+  reserved, and those that Services have in another domain: they are held until an administrator grants them to the machine. Neither
+  is signed after the approval of a person.
+* The own name of a node that it has a certificate for stays its own, although a Service is given that name later.
+* A name or address that another identity has is held, unless the same identity has a certificate for it already, and the other has
+  none.
+* What a node says of itself is proof for its own name and for its addresses. A further DNS name needs an unexpired certificate of
+  the same identity, an entry of the inventory, a suffix that the administrator gave, or the DNS. It is held until then, or until
+  a person approves the request.
+* The DNS is proof when every address of the answer is one of the node's, and one of them is proven.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from enum import StrEnum
+from types import MappingProxyType
 
-from mooring.api.certificates.requestrecords import source_address_of
-from mooring.api.mooring.authorizedmachine import PLURAL as MACHINES
-from mooring.api.mooring.authorizedmachine import serving_names_of
-from mooring.api.mooring.membership import new_identity, was_deleted, with_spec
-from mooring.api.mooring.nodeidentity import MAX_CERTIFIED, certified_names_of
-from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
-from mooring.api.objectmeta import spec_of
-from mooring.api.view import Views
-from mooring.apimachinery.schema import Obj
-from mooring.clock import rfc3339
-from mooring.controllers.actions import Create, Update
-from mooring.controllers.certificates.inventory import MachineIndex, counts_for_holder
-from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
-from mooring.controllers.certificates.sanpolicy.evidence import (
-    CONFIG_MAPS,
-    ENDPOINTS,
-    NODES,
-    SERVICES,
-    Holders,
-    Reserved,
-    has_passed,
-    held_names,
-    node_addresses,
-    own_addresses,
-)
-from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
-from mooring.identity import NODE_PREFIX
-from mooring.pki.x509.canonicalnames import IPAddress, Name, canonical
+from mooring.errors import quoted
+from mooring.pki.x509.canonicalnames import IPAddress, Name, address_fault, canonical, canonical_address, name_fault
 from mooring.pki.x509.names import NO_NAMES, AlternativeNames
-from mooring.pki.x509.profiles import BACKDATE, EXTENDED_USAGES, SERVER_AUTH, ttl
-from mooring.pki.x509.sanrules import CONTROL_PLANE, NodeEvidence, RefusalEffect, Reservations, judge_node, judge_server
-from mooring.pki.x509.signers import K3S_KUBELET_SERVING, K3S_LOCAL_NAMES, KUBELET_SERVING
+from mooring.pki.x509.profiles import SERVICE_NAMES
 
-LOCAL_NAMES = {KUBELET_SERVING: NO_NAMES, K3S_KUBELET_SERVING: K3S_LOCAL_NAMES}
-"""Signers of nodes' serving certificates, each with the names of loopback that all of its certificates have."""
-TOO_MANY_CERTIFIED = "TooManyCertifiedNames"
-NAME_KINDS = (NODES, IDENTITIES, MACHINES, SERVICES, ENDPOINTS, CONFIG_MAPS)
+MAX_NAMES = 32
+"""Names and addresses of one request of a node. A Node has about five; the limit bounds the work, and the lookups, for one."""
+MAX_SERVER_NAMES = 1000
+"""Names and addresses of a request for another signer. Each is compared; more take longer than other work may wait."""
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+"""Label of a Node whose machine runs an API server, too. kubeadm sets it with the rights of an administrator, and no node may."""
+_LOOPBACK = frozenset(
+    {
+        "localhost",
+        "localhost.localdomain",
+        "localhost4",
+        "localhost4.localdomain4",
+        "localhost6",
+        "localhost6.localdomain6",
+        "ip6-localhost",
+        "ip6-loopback",
+    }
+)
+_OF_NO_MACHINE = frozenset({*SERVICE_NAMES, *_LOOPBACK})
+_END_OF_LOOPBACK = ".localhost"
+_ENDS_OF_NO_MACHINE = (".svc", ".svc.cluster.local", _END_OF_LOOPBACK)
+_SHOWN = 5
+"""Names in a message."""
+
+
+class RefusalEffect(StrEnum):
+    """Effect of a verdict that does not allow a certificate."""
+
+    HOLD = "hold"
+    """More evidence, or a person, may allow the certificate."""
+    RESERVED = "reserved"
+    """An administrator may grant the name to the machine. The approval of the request by a person is not enough."""
+    DENY = "deny"
+    """Nothing can allow the certificate."""
+
+
+REASONS: Mapping[str, RefusalEffect] = MappingProxyType(
+    {
+        "TooManyNames": RefusalEffect.DENY,
+        "InvalidName": RefusalEffect.DENY,
+        "WildcardName": RefusalEffect.DENY,
+        "InvalidAddress": RefusalEffect.DENY,
+        "ReservedName": RefusalEffect.DENY,
+        "AddressOfControlPlane": RefusalEffect.RESERVED,
+        "NameOfService": RefusalEffect.RESERVED,
+        "AddressOfAnotherNode": RefusalEffect.HOLD,
+        "AddressNotOfNode": RefusalEffect.HOLD,
+        "NameNotOfNode": RefusalEffect.HOLD,
+    }
+)
+"""Reason codes of refusals, each with its effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameRefusal:
+    """A verdict that does not allow the certificate."""
+
+    reason: str
+    message: str
+    unresolved: tuple[str, ...] = ()
+    """DNS names whose addresses may change the verdict."""
+
+    @property
+    def outcome(self) -> RefusalEffect:
+        return REASONS[self.reason]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CertifiedNames:
-    """The issuance check."""
+class Reservations:
+    """Names and addresses that no machine may be certified for by itself."""
 
-    server_names: Callable[[], Iterable[str]] = lambda: ()
-    """Returns the names and addresses of the serving certificate of this server."""
-    dns_suffixes: Sequence[str] = ()
+    api_servers: Collection[Name] = frozenset()
+    """Names and addresses of every serving certificate in force, and every published one."""
+    services: Callable[[Name], str] = lambda name: ""
+    """Returns the Service that has the name or the address; "" when none has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvidence:
+    """Facts about a node and the names that it requests."""
+
+    node: str
+    reservations: Reservations
+    reported: frozenset[Name] = frozenset()
+    """Names and addresses that the node says are its own."""
+    certified: Collection[Name] = frozenset()
+    """Names and addresses of unexpired certificates of the same identity."""
+    granted: Collection[Name] = frozenset()
+    """Names and addresses that an administrator has listed for this machine."""
+    serves_api: Collection[Name] = frozenset()
+    """Addresses of API servers that run on the machine of the node, as an administrator has said."""
+    suffixes: Sequence[str] = ()
     """Suffixes of DNS names that any node may have."""
-    policy: Callable[[], SigningPolicy] = lambda: NO_POLICY
-    signing_duration: timedelta
-    trusts_source_address: bool = False
-    """True when the API server records the address of each requester, as Mooring does."""
-    name: str = "certified-names"
-    watches: tuple[str, ...] = NAME_KINDS
-    _holders: Holders = field(default_factory=Holders, repr=False, compare=False)
-    _reserved: Reserved = field(default_factory=Reserved, repr=False, compare=False)
-    _machines: MachineIndex = field(default_factory=MachineIndex, repr=False, compare=False)
-
-    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
-        if not can_serve(pending.csr["spec"].get("usages") or ()):
-            return None
-        api_servers = {*map(canonical, self.server_names()), *self._reserved.api_servers(views, pending.now)}
-        local = LOCAL_NAMES.get(pending.signer_name)
-        if local is None:
-            return self._of_server(pending, api_servers)
-        evidence = self._evidence(pending, views, frozenset(api_servers))
-        requested = pending.request.alternative_names
-        identity = views[IDENTITIES].get(pending.node_name)
-        recorded = certified_names_of(identity) if identity is not None else []
-        known = _with_left(recorded, pending, local, evidence.reported) if _is_itself(pending, identity) else recorded
-        refusal = judge_node(requested, evidence, local)
-        if refusal is None or (refusal.outcome is RefusalEffect.HOLD and not pending.automatic):
-            return self._record(pending, known, local, evidence.reported, identity)
-        left = (
-            (Update(IDENTITIES, with_spec(identity, certifiedNames=known)),) if identity and known != recorded else ()
-        )
-        return Hold(refusal.reason, refusal.message, refusal.outcome is RefusalEffect.DENY, refusal.unresolved, left)
-
-    def _of_server(self, pending: PendingIssue, api_servers: set[Name]) -> Hold | None:
-        """Return a hold on a certificate of a signer that is not for nodes."""
-        rule = self.policy().rule_for(pending)
-
-        def allowed(name: Name) -> bool:
-            return rule is not None and rule.names_in_full(name)
-
-        refusal = judge_server(pending.request.common_name, pending.request.alternative_names, api_servers, allowed)
-        return None if refusal is None else Hold(refusal.reason, refusal.message, denies=True)
-
-    def _evidence(self, pending: PendingIssue, views: Views, api_servers: frozenset[Name]) -> NodeEvidence:
-        name, now = pending.node_name, pending.now
-        node, identity = views[NODES].get(name), views[IDENTITIES].get(name)
-        is_for_machine = _is_for_machine(pending, identity, node)
-        reported = node_addresses(node) if node is not None else frozenset()
-        if pending.signer_name == K3S_KUBELET_SERVING:
-            reported |= {*pending.request.alternative_names.ips}  # the machine states them in this request
-        source = canonical(source_address_of(pending.csr))
-        return NodeEvidence(
-            node=name,
-            reservations=Reservations(api_servers=api_servers, services=lambda one: self._reserved.service(one, views)),
-            reported=reported,
-            certified=held_names(identity, now) if is_for_machine else frozenset(),
-            granted=self._granted(pending, identity, views) if is_for_machine else frozenset(),
-            serves_api=_serves_api(node, reported, views) if is_for_machine else frozenset(),
-            suffixes=self.dns_suffixes,
-            proven=_addresses({source} if self.trusts_source_address else reported),
-            resolved=pending.resolved,
-            reporters=lambda one: self._holders.reporters(one, name, views, now),
-            holders=lambda one: self._holders.holders(one, name, views, now),
-        )
-
-    def _granted(self, pending: PendingIssue, identity: Obj | None, views: Views) -> frozenset[Name]:
-        """Return the names that an administrator has listed for a machine.
-
-        An entry that asks for a proof counts once the machine has given it, and until the name changes hands.
-        """
-        node = pending.node_name
-        return frozenset(
-            canonical(text)
-            for entry in self._machines.candidates(node, views[MACHINES])
-            if spec_of(entry).get("nodeName") == node
-            and counts_for_holder(entry, identity, pending, trusts_source_address=self.trusts_source_address)
-            for text in serving_names_of(entry)
-        )
-
-    def _record(
-        self,
-        pending: PendingIssue,
-        known: list[Obj],
-        local: AlternativeNames,
-        reported: frozenset[Name],
-        identity: Obj | None,
-    ) -> CheckResult | None:
-        """Return the reservation that records the names in the identity; None when they are recorded for long enough."""
-        name, requested = pending.node_name, pending.request.alternative_names
-        if identity is None and pending.password:
-            # The check of the name creates the identity. The signer records the names.
-            return None
-        end = pending.now + ttl(pending.csr["spec"].get("expirationSeconds"), self.signing_duration)
-        wanted = [
-            text
-            for text in dict.fromkeys((*map(str.lower, requested.dns), *map(str, requested.ips)))
-            if text not in (*local.dns, *map(str, local.ips))
-        ]
-        until = {one.get("name", ""): one.get("notAfter", "") for one in known if not one.get("leftAt")}
-        added: list[Obj] = []
-        if not all(text in until and not has_passed(until[text], end) for text in wanted):
-            # Names that a person approved are not marked as reported, so they stay until they expire.
-            is_own = pending.automatic and _is_itself(pending, identity)
-            own = {*map(str, _addresses(reported))} if is_own else ()
-            said = {"reportedAt": _made(pending)}
-            added = [
-                {"name": text, "notAfter": rfc3339(end + BACKDATE)} | (said if text in own else {}) for text in wanted
-            ]
-        elif identity is None or known == certified_names_of(identity):
-            return None
-        replaced = {one["name"] for one in added}
-        # No name is dropped before its certificate expires: another machine, or a Service, would get it then.
-        kept = [
-            one for one in known if one.get("name") not in replaced and not has_passed(one.get("notAfter"), pending.now)
-        ]
-        names = [*kept, *added]
-        # Counted after expired names are dropped, so that a machine which changes names is not refused for old ones.
-        if len(names) > MAX_CERTIFIED:
-            return Hold(TOO_MANY_CERTIFIED, _too_many_certified(name, len(kept), len(added)))
-        if identity is None:
-            return Reservation((Create(IDENTITIES, new_identity(name, certifiedNames=names), must_be_new=True),))
-        return Reservation((Update(IDENTITIES, with_spec(identity, certifiedNames=names)),))
+    proven: Collection[IPAddress] = frozenset()
+    """Addresses that the node proved by more than its own word, such as that from which it made the request."""
+    resolved: Mapping[str, frozenset[IPAddress]] = field(default_factory=lambda: MappingProxyType({}))
+    """Addresses of DNS names, once they were resolved."""
+    reporters: Callable[[Name], Collection[str]] = lambda name: ()
+    """Returns the other nodes that have the name, report it, or have an unexpired certificate for it."""
+    holders: Callable[[Name], Collection[str]] = lambda name: ()
+    """Returns those of `reporters` that have an unexpired certificate for it, or whose name it is."""
 
 
-def _with_left(
-    recorded: list[Obj], pending: PendingIssue, local: AlternativeNames, reported: frozenset[Name]
-) -> list[Obj]:
-    """Return the names of a machine with a mark at each reported address that it has left, as its own request says.
+def judge_node(
+    requested: AlternativeNames, evidence: NodeEvidence, local: AlternativeNames = NO_NAMES
+) -> NameRefusal | None:
+    """Return why a node may not have a certificate for these names; None when it may.
 
-    By k3s's way the request states all addresses. The Node of a machine that was off has former ones a moment longer.
+    `local` are names of loopback that every certificate of the signer has. The name of the node itself is never one of them.
     """
-    here = {*pending.request.alternative_names.ips} - {*local.ips}
-    present = here if pending.signer_name == K3S_KUBELET_SERVING else reported
-    if not here or not here <= reported:
-        return recorded
-    made = _made(pending)
-    return [
-        one | {"leftAt": made}
-        if (one.get("reportedAt") or made) < made and not one.get("leftAt") and canonical(one["name"]) not in present
-        else one
-        for one in recorded
-    ]
-
-
-def _made(pending: PendingIssue) -> str:
-    """Return when the machine made the request: now for one that is not stored yet."""
-    return pending.csr["metadata"].get("creationTimestamp") or rfc3339(pending.now)
-
-
-def _too_many_certified(node: str, present: int, added: int) -> str:
+    if len(requested.dns) + len(requested.ips) > MAX_NAMES + len(local.dns) + len(local.ips):
+        return _too_many(MAX_NAMES)
+    lowered = (name.lower() if name.isascii() else name for name in requested.dns)
+    dns = tuple(dict.fromkeys(name for name in lowered if name not in local.dns))
+    if evidence.node in local.dns:
+        dns = (evidence.node, *dns)
+    ips = tuple(dict.fromkeys(address for address in requested.ips if address not in local.ips))
     return (
-        f'Node "{node}" has unexpired certificates for {present} names and addresses, and {added} more would be above '
-        f"{MAX_CERTIFIED}; it is checked again when some have ended. If the certificates are gone, remove their names from "
-        f"spec.certifiedNames (kubectl edit nodeidentity {node})"
+        # What nothing can allow comes first, and what only an administrator can grant comes second: a verdict that a
+        # person may overrule must not hide either.
+        next(_formal((*dns, *ips)), None)
+        or next(_reserved((*dns, *ips), evidence), None)
+        or next(_claimed((*dns, *ips), evidence), None)
+        or _foreign_addresses(ips, evidence)
+        or _unproven_names(dns, evidence)
     )
 
 
-def can_serve(usages: Iterable[str]) -> bool:
-    """Return true unless the certificate has purposes, and none of them is that of a server."""
-    purposes = {usage for usage in usages if usage in EXTENDED_USAGES}
-    return not purposes or not purposes.isdisjoint((SERVER_AUTH, "any", "microsoft sgc", "netscape sgc"))
+def judge_server(
+    common_name: str, requested: AlternativeNames, api_servers: Collection[Name], allowed: Callable[[Name], bool]
+) -> NameRefusal | None:
+    """Return why a certificate of a server that is not a node may not be issued; None when it may.
 
-
-def _serves_api(node: Obj | None, reported: frozenset[Name], views: Views) -> frozenset[Name]:
-    """Return the own name of a Node and its addresses of API servers, if an administrator has labelled it as one of them."""
-    labels = (node["metadata"].get("labels") or {}) if node is not None else {}
-    if node is None or CONTROL_PLANE not in labels:
-        return frozenset()
-    return reported & {*own_addresses(views)} | {canonical(node["metadata"]["name"])}
-
-
-def _is_for_machine(pending: PendingIssue, identity: Obj | None, node: Obj | None) -> bool:
-    """Return true when the certificate goes to the machine that has the name, or that may have it.
-
-    The approvers and the check of the name see to it, where no person has approved the request. A person may approve one of any
-    requester, under any name.
+    `allowed` returns true for a name of an API server that the policy of the operator names in full. The common name is judged,
+    too: some verifiers compare it when a certificate has no DNS name.
     """
-    if pending.username == NODE_PREFIX + pending.node_name:
+    if len(requested.dns) + len(requested.ips) > MAX_SERVER_NAMES:
+        return _too_many(MAX_SERVER_NAMES)
+    for name in requested.dns:
+        if fault := name_fault(name.removeprefix("*.")):
+            return NameRefusal("InvalidName", f"{quoted(name)} {fault}")
+    for address in requested.ips:
+        if fault := address_fault(address):
+            return NameRefusal("InvalidAddress", f"{address} {fault}")
+    reserved = (*SERVICE_NAMES, *api_servers)
+    for wanted in dict.fromkeys((*map(str.lower, requested.dns), canonical(common_name), *requested.ips)):
+        if (_is_loopback(wanted) or any(_covers(wanted, name) for name in reserved)) and not allowed(wanted):
+            return NameRefusal(
+                "AddressOfControlPlane",
+                f"{quoted(str(wanted))}: clients reach the API server there, and only a rule of the signing policy that names it "
+                "in full, without *, allows it",
+            )
+    return None
+
+
+def _formal(names: Iterable[Name]) -> Iterator[NameRefusal]:
+    """Yield refusals of what no machine can be certified for."""
+    for name in names:
+        if not isinstance(name, str):
+            if fault := address_fault(name):
+                yield NameRefusal("InvalidAddress", f"{name} {fault}")
+            elif name.is_loopback:
+                yield NameRefusal("ReservedName", f"{name}: each machine has this address of loopback")
+        elif "*" in name:
+            yield NameRefusal("WildcardName", f"{quoted(name)}: a node has no wildcard names")
+        elif fault := name_fault(name):
+            yield NameRefusal("InvalidName", f"{quoted(name)} {fault}")
+        elif name in _OF_NO_MACHINE or name.endswith(_ENDS_OF_NO_MACHINE):
+            yield NameRefusal("ReservedName", f"{quoted(name)} is a name of a Service or of loopback, not of a machine")
+
+
+def _reserved(names: Iterable[Name], evidence: NodeEvidence) -> Iterator[NameRefusal]:
+    """Yield refusals of names of API servers and Services, apart from those that an administrator granted to the machine."""
+    reservations = evidence.reservations
+    for name in names:
+        if name in evidence.granted or name in evidence.serves_api:
+            continue
+        if name in reservations.api_servers:
+            yield NameRefusal(
+                "AddressOfControlPlane",
+                f"{name}: clients reach the API server there. If the machine of Node {quoted(evidence.node)} runs an API server, "
+                f"list the name in its inventory entry (mooring machine authorize {evidence.node} --serving-name {name}), or label "
+                f"the Node with {CONTROL_PLANE}; approving the request is not enough",
+            )
+        elif service := _service(name, evidence):
+            yield NameRefusal(
+                "NameOfService",
+                f"{name}: clients reach the Service {service} there. Rename one of them, or list the name in the inventory entry "
+                f"of the machine (mooring machine authorize {evidence.node} --serving-name {name}); approving the request is not "
+                "enough",
+            )
+
+
+def _service(name: Name, evidence: NodeEvidence) -> str:
+    """Return the Service that clients reach by a name or an address; "" when it is that of none.
+
+    A name of the form SERVICE.NAMESPACE.svc.DOMAIN belongs to a Service in every domain, as the cluster's is not always known.
+    """
+    if isinstance(name, str) and "svc" in (labels := name.split("."))[2:]:
+        return f"{labels[1]}/{labels[0]}"
+    if name == evidence.node and name in evidence.certified:
+        return ""
+    return evidence.reservations.services(name)
+
+
+def _too_many(limit: int) -> NameRefusal:
+    return NameRefusal("TooManyNames", f"more than {limit} names and addresses are in one request")
+
+
+def _claimed(names: Iterable[Name], evidence: NodeEvidence) -> Iterator[NameRefusal]:
+    """Yield refusals of names that another identity has."""
+    for name in names:
+        if others := _others(name, evidence):
+            listed = ", ".join(sorted(others)[:_SHOWN])
+            if not isinstance(name, str) and set(others) <= set(evidence.holders(name)):
+                explanation = (
+                    f"a certificate of Node {listed} for it has not ended, whatever that Node reports now; approve the request if "
+                    "this machine has the address now, or delete the other Node if its machine is gone (kubectl delete node)"
+                )
+            else:
+                explanation = (
+                    f"Node {listed} has it, too; correct the addresses, or delete the Node that is gone (kubectl delete node), or "
+                    "approve the request"
+                )
+            yield NameRefusal("AddressOfAnotherNode", f"{name}: {explanation}")
+
+
+def _others(name: Name, evidence: NodeEvidence) -> Collection[str]:
+    return evidence.holders(name) if name in evidence.certified else evidence.reporters(name)
+
+
+def _foreign_addresses(ips: Iterable[IPAddress], evidence: NodeEvidence) -> NameRefusal | None:
+    foreign = [one for one in ips if one not in evidence.reported and not _is_known(one, evidence)]
+    if not foreign:
+        return None
+    return NameRefusal(
+        "AddressNotOfNode",
+        f"{_listed(foreign)}: not among status.addresses of Node {quoted(evidence.node)}; it is checked again when they change",
+    )
+
+
+def _unproven_names(dns: Iterable[str], evidence: NodeEvidence) -> NameRefusal | None:
+    further = [
+        name
+        for name in dns
+        if name != evidence.node and not _is_known(name, evidence) and not _has_suffix(name, evidence.suffixes)
+    ]
+    strange = [
+        name for name in further if "." not in name or (name in evidence.resolved and not _is_proved(name, evidence))
+    ]
+    pending = [name for name in further if "." in name and name not in evidence.resolved]
+    if not strange and not pending:
+        return None
+    return NameRefusal(
+        "NameNotOfNode",
+        f"{_listed(strange or pending)}: the word of Node {quoted(evidence.node)} is proof for its own name only. The DNS must "
+        "have the name for addresses of the Node, one of which makes the request; or list it in the inventory entry of the "
+        f"machine (mooring machine authorize {evidence.node} --serving-name NAME), give its suffix with --node-dns-suffixes, or "
+        "approve the request",
+        unresolved=() if strange else tuple(pending),
+    )
+
+
+def _is_known(name: Name, evidence: NodeEvidence) -> bool:
+    return name in evidence.certified or name in evidence.granted or name in evidence.serves_api
+
+
+def _is_proved(name: str, evidence: NodeEvidence) -> bool:
+    """Return true when the DNS knows the name for addresses of the node alone, one of which is proven."""
+    answer = frozenset(map(canonical_address, evidence.resolved[name]))
+    return not answer.isdisjoint(evidence.proven) and all(_is_own(address, evidence) for address in answer)
+
+
+def _is_own(address: IPAddress, evidence: NodeEvidence) -> bool:
+    return (
+        (address in evidence.reported or _is_known(address, evidence))
+        and next(_reserved((address,), evidence), None) is None
+        and not _others(address, evidence)
+    )
+
+
+def _has_suffix(name: str, suffixes: Iterable[str]) -> bool:
+    return any(name.endswith(f".{suffix}") for suffix in suffixes)
+
+
+def _covers(wanted: Name, reserved: Name) -> bool:
+    """Return true when a certificate for `wanted`, which may have wildcards, passes as `reserved`.
+
+    A wildcard stands for any characters here, as no verifier takes more: OpenSSL takes one within a label, also of a common name.
+    """
+    if wanted == reserved:
         return True
-    if pending.automatic:
-        return not pending.defers_password
-    if pending.signer_name != K3S_KUBELET_SERVING:
+    if not isinstance(wanted, str) or not isinstance(reserved, str) or "*" not in wanted:
         return False
-    spec = spec_of(identity) if identity is not None else {}
-    recorded = spec.get("nodePasswordUID", "")
-    is_free = node is None and not recorded and (not spec.get("keys") or was_deleted(identity, node))
-    return is_free or _is_itself(pending, identity)
+    begin, end = wanted.partition("*")[0], wanted.rpartition("*")[2]
+    return reserved.startswith(begin) and reserved.endswith(end)
 
 
-def _is_itself(pending: PendingIssue, identity: Obj | None) -> bool:
-    """Return true when the machine that has the name makes the request: it proves its key, or its node password."""
-    if pending.username == NODE_PREFIX + pending.node_name:
-        return True
-    recorded = spec_of(identity).get("nodePasswordUID", "") if identity is not None else ""
-    return bool(recorded and recorded == pending.password)
+def _is_loopback(name: Name) -> bool:
+    """Return true for a name or an address of loopback, and for a wildcard that stands for such a name (RFC 6761 6.3)."""
+    if not isinstance(name, str):
+        return name.is_loopback
+    return name.endswith(_END_OF_LOOPBACK) or any(_covers(name, one) for one in _LOOPBACK)
 
 
-def _addresses(names: Iterable[Name]) -> frozenset[IPAddress]:
-    return frozenset(one for one in names if not isinstance(one, str))
+def _listed(names: Iterable[Name]) -> str:
+    texts = list(map(str, names))
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more

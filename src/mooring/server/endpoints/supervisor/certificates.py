@@ -48,6 +48,7 @@ from mooring.authn.serviceaccount import ISSUED_CREDENTIAL_ID
 from mooring.clock import Clock, parse_rfc3339, rfc3339
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
 from mooring.controllers.certificates.sanpolicy.ownership import MEMBERSHIP_ENDED, NAME_TAKEN
+from mooring.controllers.certificates.sanpolicy.rules import REASONS as REASONS_OF_NAMES
 from mooring.errors import (
     AlreadyExistsError,
     ApiError,
@@ -67,7 +68,6 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clientcertificate import PathCertificate, RecordedCertificate
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.requests import CertificateRequest, parse_request
-from mooring.pki.x509.sanrules import REASONS as REASONS_OF_NAMES
 from mooring.pki.x509.signers import (
     CREDENTIAL,
     K3S_CONTROLLER_CLIENT,

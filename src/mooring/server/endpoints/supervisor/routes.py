@@ -1,4 +1,4 @@
-"""Parts that handlers of the supervisor API use, one field for each group of routes. The control plane builds them once."""
+"""Table of the supervisor API: every path that `--k3s-supervisor` adds, and the parts that their handlers get."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from mooring.server.response.render import content_type
 from mooring.server.transport.http import JSON, Response
 from mooring.trust.k3s import identity as paths
 from mooring.trust.k3s.identity import Access
+
+# Parts that handlers of the supervisor API use, one field for each group of routes. The control plane builds them once.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,10 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mooring.pki.x509.canonicalnames import IPAddress, Name, canonical
-from mooring.pki.x509.names import AlternativeNames
-from mooring.pki.x509.profiles import SERVICE_NAMES
-from mooring.pki.x509.sanrules import (
+from mooring.controllers.certificates.sanpolicy.rules import (
     MAX_NAMES,
     REASONS,
     NodeEvidence,
@@ -25,6 +22,9 @@ from mooring.pki.x509.sanrules import (
     judge_node,
     judge_server,
 )
+from mooring.pki.x509.canonicalnames import IPAddress, Name, canonical
+from mooring.pki.x509.names import AlternativeNames
+from mooring.pki.x509.profiles import SERVICE_NAMES
 from mooring.pki.x509.signers import K3S_LOCAL_NAMES
 
 
