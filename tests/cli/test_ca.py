@@ -52,6 +52,8 @@ def test_the_status_names_the_next_phase_both_cas_and_machines() -> None:
     ]
     given_up = status_lines({"spec": {"phase": "Aborted", "compromised": True}})
     assert "Compromised:        yes: nothing of the new CA is kept" in given_up
+    begun = status_lines({"spec": {"phase": "Prepared"}, "status": {"oldCA": {"publicKey": "sha256:00"}}})
+    assert [line for line in begun if line.startswith("Old CA")] == ["Old CA:             sha256:00"]
     bare = status_lines({"spec": {"phase": "TrustBoth"}})
     assert bare[0] == "Phase:              <none>"
     assert bare[-1] == "Machines behind:    not counted before Drain"

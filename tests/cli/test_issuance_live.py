@@ -72,6 +72,12 @@ def test_certificates_are_listed_by_token_node_and_serial_number(joined: LiveSer
     serial = listed[1]["serialNumber"]
     spaced = ":".join(("0" * (len(serial) % 2) + serial).upper()[at : at + 2] for at in range(0, len(serial), 2))
     assert mooring.done("issuance", "list", "--serial", spaced, "-o", "name", *flags(joined)) == f"{serial}\n"
+    whole = mooring.done("issuance", "list", "--token", TOKEN.reveal(), "-o", "name", *flags(joined))
+    assert serial in whole.splitlines()
+    for text in (f"serial={serial}", f"0x{serial}"):
+        assert mooring.done("issuance", "list", "--serial", text, "-o", "name", *flags(joined)) == f"{serial}\n"
+    for option, text in (("--serial", "xyz"), ("--token", "no-token")):
+        assert mooring("issuance", "list", option, text, *flags(joined)).code == 2
     nothing = mooring("issuance", "list", "--node", "nobody", *flags(joined))
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "No certificates found.\n")
 

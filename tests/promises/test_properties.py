@@ -28,6 +28,7 @@ from mooring.api.certificates.requeststate import is_undecided, with_condition
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.api.mooring.membership import with_node_recorded
+from mooring.api.mooring.nodeidentity import certified_names_of
 from mooring.api.view import FixedView, NamespacedName, Views, guarded
 from mooring.apimachinery.schema import Obj
 from mooring.authn.x509 import rejection
@@ -506,13 +507,21 @@ class Cluster(RuleBasedStateMachine):
             others = [old for old in earlier if old.request.node != node and old.not_after > self.now]
             for old in others:
                 # what the other had left is this one's since, and a claim of the other holds no renewal
-                kept = {name for one in self._granted(earlier, node) if one.at > old.at for name in one.request.serving}
+                since = [one for one in earlier if one.request.node == node and one.at > old.at]
+                kept = {name for one in self._granted(since, node) for name in one.request.serving}
+                # what a person granted since is renewed, too, while the other has left it
+                kept |= self._left(old.request.node) & {name for one in since for name in one.request.serving}
                 shared = old.request.serving & names & self._reported_now(old.request.node) - kept
                 assert not shared, f"{one.request} has {shared} of {old.request.node}"
 
     def _granted(self, issued: Sequence[Issued], node: str) -> list[Issued]:
         """Return the certificates of a node that no person approved."""
         return [one for one in issued if one.request.node == node and one.request.name not in self.history.persons]
+
+    def _left(self, node: str) -> set[Name]:
+        """Return the names that a member was certified for, and has left by a request of its own."""
+        listed = certified_names_of(self._get(IDENTITIES, node) or {})
+        return {canonical(one["name"]) for one in listed if one.get("leftAt")}
 
     def _reported_now(self, node: str) -> set[Name]:
         """Return the addresses of a member. Those of a Node whose deletion a finalizer holds are free: its membership has ended."""

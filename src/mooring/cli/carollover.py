@@ -251,7 +251,10 @@ def _uncounted(phase: str) -> str:
 
 
 def _ca(ca: Obj | None) -> str:
-    return f"{ca['subject']}, {ca['publicKey']}, valid until {ca['notAfter']}" if ca else ""
+    # In the first second of a rollover not every field is known.
+    known = ca or {}
+    end = f"valid until {known['notAfter']}" if "notAfter" in known else ""
+    return ", ".join(filter(None, (known.get("subject"), known.get("publicKey"), end)))
 
 
 # `mooring ca rollover advance`: go on to the next phase.

@@ -14,7 +14,7 @@ from mooring.api.mooring.nodeidentity import keys_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster, printing
 from mooring.cli.cluster import ChosenCluster, cluster_options
-from mooring.cli.options.flags import LISTED, NODE, REPORTED, TOKEN, output_option
+from mooring.cli.options.flags import LISTED, NODE, REPORTED, TOKEN, output_option, usage
 from mooring.cli.printing import echo, print_document
 from mooring.cli.valuecompletion import complete_node, complete_token
 from mooring.client.cluster import ClusterClient
@@ -24,6 +24,7 @@ from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.signers import SIGNERS
 from mooring.trust.issuancelog import VerifiedIssuanceLog, verify
+from mooring.trust.k3s.token import bootstrap_token_id
 
 # Records of the issuance log of a cluster, for the commands that read them.
 
@@ -105,11 +106,10 @@ WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter
 @click.command("list")
 @click.option(
     "--token",
-    "token_id",
     type=TOKEN,
     default="",
-    metavar="ID",
-    help="Only certificates that were requested with this token.",
+    metavar="TOKEN",
+    help="Only certificates that were requested with this token: its id, or the whole token.",
     shell_complete=complete_token,
 )
 @click.option(
@@ -123,17 +123,21 @@ WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter
 @click.option("--serial", default="", metavar="HEX", help="Only the certificate with this serial number.")
 @output_option(*LISTED)
 @cluster_options
-def list_entries(token_id: str, node: str, serial: str, output: str, chosen: ChosenCluster) -> None:
+def list_entries(token: str, node: str, serial: str, output: str, chosen: ChosenCluster) -> None:
     """List the certificates that were issued.
 
     `mooring issuance verify` says whether the list can be trusted.
     """
+    wanted = {"node": node}
+    with usage():
+        # A value that names nothing would answer that nothing was issued.
+        if token:
+            wanted["token"] = bootstrap_token_id(token)
+        if serial:
+            from mooring.cli.certs.inventory import parse_serial_number  # needed by few command lines
+
+            wanted["serialNumber"] = parse_serial_number(serial)
     records = chosen.run(lambda client: fetch_records(client, chosen.clock, chosen.timeout))
-    wanted = {
-        "token": token_id,
-        "node": node,
-        "serialNumber": serial.lower().replace(":", "").lstrip("0"),
-    }
     print_list(list(_entries(records, {name: value for name, value in wanted.items() if value})), output)
 
 
