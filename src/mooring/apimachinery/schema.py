@@ -123,10 +123,8 @@ class Message:
 
 Type = Scalar | ListOf | MapOf | Message
 
-_MESSAGE = re.compile(r"(?:// (.+)\n)?message (\w+) \{( // \+structType=atomic)?\n+((?: .*\n+)*)\}\n+")
-_FIELD = re.compile(
-    r"(?:  // (?!\+)(.+)\n)?  (?:optional|(repeated)|(map)<string,) (\.?[\w.-]+)(?(3)>) (\w+) = (\d+);(?: // \+(.+))?\n+"
-)
+_MESSAGE = r"(?:// (.+)\n)?message (\w+) \{( // \+structType=atomic)?\n+((?: .*\n+)*)\}\n+"
+_FIELD = r"(?:  // (?!\+)(.+)\n)?  (?:optional|(repeated)|(map)<string,) (\.?[\w.-]+)(?(3)>) (\w+) = (\d+);(?: // \+(.+))?\n+"
 _LEAVES = {
     "string": Scalar.STRING,
     "bool": Scalar.BOOL,
@@ -181,9 +179,10 @@ def _path(package: str) -> str:
     return f"data/api/{package}.proto"
 
 
-def _each(pattern: re.Pattern[str], package: str, text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+def _each(pattern: str, package: str, text: str, start: int, end: int) -> Iterator[re.Match[str]]:
     """Yield matches that follow one another from `start` to `end`. Raises ValueError when something stands between them."""
-    for found in pattern.finditer(text, start, end):
+    # Compiled when the first message is asked for: most commands ask for none. `re` keeps what it has compiled.
+    for found in re.compile(pattern).finditer(text, start, end):
         if found.start() != start:
             break
         yield found

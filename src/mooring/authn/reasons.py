@@ -9,7 +9,6 @@ Rules kept here:
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -32,6 +31,8 @@ class Reason:
 @cache  # read when a person asks: the codes alone are needed to judge a request
 def reasons() -> Mapping[str, Reason]:
     """Return every reason code that an authenticator of this server can give, but for those of custom authenticators."""
+    import tomllib  # most programs judge, and explain nothing
+
     text = get_data(__name__, "reasons.toml")
     assert text is not None
     return MappingProxyType({code: Reason(**row) for code, row in tomllib.loads(text.decode()).items()})
