@@ -86,6 +86,9 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "node list": CommandEntry("mooring.cli.node.machines:list_nodes", "List the machines of a cluster."),
         "node show": CommandEntry("mooring.cli.node.machines:show", "Show what a cluster knows of a machine."),
         "node delete": CommandEntry("mooring.cli.node.machines:delete", "Delete Nodes, and end their memberships."),
+        "node prune": CommandEntry(
+            "mooring.cli.node.prune:prune", "Delete the Nodes of machines that have been silent for long."
+        ),
         "node revoke": CommandEntry("mooring.cli.node.revoke:revoke", "End all that a stolen machine can do."),
         "csr list": CommandEntry("mooring.cli.csr.show:list_requests", "List certificate signing requests."),
         "csr show": CommandEntry("mooring.cli.csr.show:show", "Show the details of certificate signing requests."),
