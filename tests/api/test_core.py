@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mooring.api import reviews
+from mooring.api.core.event import new_event
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.names import qualified_name_errors
 from tests.support.changes import LATER, NOW, created, texts, updated
@@ -349,3 +350,19 @@ def test_print_columns_of_events(fields: Obj, expected: dict[str, object]) -> No
 )
 def test_field_labels_of_events(fields: Obj, selected: dict[str, str]) -> None:
     assert EVENT.selectable_fields({"metadata": {}, **fields}).items() >= selected.items()
+
+
+@pytest.mark.parametrize(
+    ("is_warning", "host", "expected"),
+    [
+        pytest.param(True, "s1", ("Warning", {"component": "mooring", "host": "s1"}), id="a warning of one server"),
+        pytest.param(False, "", ("Normal", {"component": "mooring"}), id="no warning, of no server"),
+    ],
+)
+def test_an_event_of_this_program_has_what_kubectl_shows(is_warning: bool, host: str, expected: object) -> None:
+    about = {"kind": "Node", "name": "n1"}
+    event = new_event(about, "R", "t" * 2000, NOW, metadata={"name": "e"}, is_warning=is_warning, host=host)
+    assert (event["type"], event["source"]) == expected
+    assert event["metadata"] == {"name": "e", "namespace": "default"}
+    assert len(event["message"]) == 1024, "longer messages are not valid"
+    assert EVENT.validate(event) == []

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from mooring.api.core.event import new_event
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
@@ -153,20 +154,15 @@ class ExpiryWatch:
         return [(name, one) for name, source, one in found if one is not None and is_near(one, now, is_ca=source.is_ca)]
 
     async def _record(self, name: str, certificate: Ending, message: str, now: datetime) -> None:
-        event = {
-            "metadata": {
-                "name": f"{name}.{certificate.serial_number % 16**12:012x}.{self._server}.{now:%Y%m%d}",
-                "namespace": "default",
-            },
-            "involvedObject": {"apiVersion": "v1", "kind": "Namespace", "name": "kube-system"},
-            "type": "Warning",
-            "reason": "CertificateExpired" if certificate.not_valid_after_utc <= now else "CertificateExpiring",
-            "message": message,
-            "source": {"component": "mooring", "host": self._server},
-            "firstTimestamp": rfc3339(now),
-            "lastTimestamp": rfc3339(now),
-            "count": 1,
-        }
+        event = new_event(
+            {"apiVersion": "v1", "kind": "Namespace", "name": "kube-system"},
+            "CertificateExpired" if certificate.not_valid_after_utc <= now else "CertificateExpiring",
+            message,
+            now,
+            metadata={"name": f"{name}.{certificate.serial_number % 16**12:012x}.{self._server}.{now:%Y%m%d}"},
+            is_warning=True,
+            host=self._server,
+        )
         try:
             change = Change(API_SERVER_USER, now, writer="expiry-watch")
             await self._registry.writer.create(BY_PLURAL["events"], "default", event, change, WriteOptions())

@@ -20,6 +20,7 @@ from mooring.apimachinery.names import path_segment_errors, qualified_name_error
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import age
+from mooring.clock import rfc3339
 from mooring.errors import FieldError, invalid, required
 
 MAX_MESSAGE = 1024
@@ -28,6 +29,33 @@ MAX_WORD = 128
 
 
 INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+
+def new_event(
+    about: Obj,
+    reason: str,
+    text: str,
+    now: datetime,
+    *,
+    metadata: Obj,
+    is_warning: bool,
+    component: str = "mooring",
+    host: str = "",
+) -> Obj:
+    """Return an Event about a cluster-scoped object. `about` is its reference, and `metadata` has name or generateName."""
+    return {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "metadata": {**metadata, "namespace": "default"},
+        "involvedObject": about,
+        "type": "Warning" if is_warning else "Normal",
+        "reason": reason,
+        "message": text[:MAX_MESSAGE],
+        "source": {"component": component, **({"host": host} if host else {})},
+        "firstTimestamp": rfc3339(now),
+        "lastTimestamp": rfc3339(now),
+        "count": 1,
+    }
 
 
 def _selectable_fields(obj: Obj) -> Mapping[str, str]:

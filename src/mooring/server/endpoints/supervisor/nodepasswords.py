@@ -22,13 +22,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from mooring.api.core.event import new_event
 from mooring.api.kind import Change, Gate
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.schema import Obj
 from mooring.authn.authfailures import AuthFailureLimiter
-from mooring.clock import Clock, rfc3339
+from mooring.clock import Clock
 from mooring.controllers.certificates.requester import join_refusal
 from mooring.controllers.certificates.sanpolicy.ownership import password_hold
 from mooring.errors import (
@@ -279,29 +280,27 @@ class NodePasswords:
             except ForbiddenError:
                 log.warning("supervisor: node %s got a certificate, and its password is wrong", node)
                 await self._tell(
-                    node, "Warning", "NodePasswordValidationFailed", "Deferred node password validation failed"
+                    node, "NodePasswordValidationFailed", "Deferred node password validation failed", is_warning=True
                 )
                 return
             except MooringError:
                 continue
             await self._tell(
-                node, "Normal", "NodePasswordValidationComplete", "Deferred node password validation complete"
+                node, "NodePasswordValidationComplete", "Deferred node password validation complete", is_warning=False
             )
             return
 
-    async def _tell(self, node: str, kind: str, reason: str, message: str) -> None:
+    async def _tell(self, node: str, reason: str, message: str, *, is_warning: bool) -> None:
         now = self._clock.now()
-        event = {
-            "metadata": {"generateName": f"{node[:200]}.", "namespace": "default"},
-            "involvedObject": {"kind": "Node", "name": node, "uid": node},
-            "type": kind,
-            "reason": reason,
-            "message": message,
-            "source": {"component": "mooring-supervisor"},
-            "firstTimestamp": rfc3339(now),
-            "lastTimestamp": rfc3339(now),
-            "count": 1,
-        }
+        event = new_event(
+            {"kind": "Node", "name": node, "uid": node},
+            reason,
+            message,
+            now,
+            metadata={"generateName": f"{node[:200]}."},
+            is_warning=is_warning,
+            component="mooring-supervisor",
+        )
         try:
             change = Change(API_SERVER_USER, now, writer="node-passwords")
             await self._registry.writer.create(_EVENTS, "default", event, change, WriteOptions())
