@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mooring.agent import leave
 from mooring.cli.systemd import _may_enter, hidden_program
 from tests.support.commandline import CommandLine, mooring
 
@@ -37,6 +38,14 @@ def test_the_unit_of_a_machine_that_joined_the_k3s_way_names_its_servers_and_fil
     assert "ReadWritePaths=-/data/agent -/etc/rancher/node" in lines
     assert "belong to two ways" in mooring("agent", "unit", *servers, "--serving-certificates").err
     assert "belong to two ways" in mooring("agent", "unit", *servers, "--load-balancer-port", "7444").err
+
+
+def test_an_agent_that_leaves_when_it_is_stopped_has_the_time_for_it(mooring: CommandLine) -> None:
+    lines = mooring.done("agent", "unit", "--program", "/usr/bin/mooring", "--leave-on-stop").splitlines()
+    assert "ExecStart=/usr/bin/mooring agent --leave-on-stop" in lines
+    (stop,) = (line.partition("=")[2] for line in lines if line.startswith("TimeoutStopSec="))
+    assert int(stop) > 2 * leave.STOP_SECONDS
+    assert "TimeoutStopSec" not in mooring.done("agent", "unit")
 
 
 def test_hooks_are_quoted_and_may_write_anywhere(mooring: CommandLine) -> None:

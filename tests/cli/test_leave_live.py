@@ -75,6 +75,16 @@ def test_the_service_goes_with_the_membership(
     assert not systemd.unit.exists()
 
 
+def test_an_agent_that_leaves_when_it_is_stopped_has_left(
+    live_server: LiveServer, mooring: CommandLine, systemd: Systemd, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    mooring.done(*join(live_server, root, "twice", "--service"))
+    systemd.answers(f"is-system-running) echo running ;; stop*) rm -r {root}/etc {root}/var ;;")
+    assert "has left" in mooring.done("leave", "--root", str(root), "--yes")
+    assert not systemd.unit.exists()
+
+
 def test_an_image_in_which_nothing_can_be_stopped_leaves(
     live_server: LiveServer, mooring: CommandLine, systemd: Systemd, tmp_path: Path
 ) -> None:

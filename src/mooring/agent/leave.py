@@ -3,13 +3,16 @@
 Rules kept here:
 * The server is asked first. Nothing is removed while it has not answered, because the certificate is the proof.
 * 401 of a Mooring server means that the membership has ended before, unless the certificate has expired or its CA was retired.
+* An agent that leaves when it is stopped has STOP_SECONDS for it. Without an answer its files stay, and a line says so.
 * Files that this program or a kubelet wrote for the membership are removed, and no other. Directories stay, and so does the CA of a
   control plane on the same machine, whose own files are beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +26,16 @@ from mooring.agent.steps import retry
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import check_anonymously, other_program
 from mooring.clock import Clock
-from mooring.errors import ConfigError, ForbiddenError, NotFoundError, UnauthorizedError
+from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 
+log = logging.getLogger("mooring.agent")
+
 PATH = "/mooring/v1/leave"
+STOP_SECONDS = 8.0
+"""Time in which an agent that is stopped leaves: `docker stop` kills a process after 10 seconds."""
 _OF_CONTROL_PLANE = ("ca.key", "apiserver.crt")
 """Files beside ca.crt on a machine that kubeadm made a control plane of: the CA is that of its servers then."""
 
@@ -164,6 +171,22 @@ def remove(found: Membership) -> None:
     """Remove the files. Raises ConfigError."""
     for path in found.files:
         disk.remove(path)
+
+
+async def on_stop(find_membership: Callable[[], Membership | None], clock: Clock) -> None:
+    """Leave within STOP_SECONDS, because the agent was stopped. Where that fails, the files stay, and the log says so."""
+    try:
+        if (found := find_membership()) is None:
+            return
+        async with asyncio.timeout(STOP_SECONDS):
+            was_member = await end(found, clock)
+        remove(found)
+    except (MooringError, TimeoutError) as error:
+        reason = str(error) or f"no server answered within {STOP_SECONDS:g} s"
+        log.warning("--leave-on-stop: the membership was not ended, its files stay: %s. mooring leave ends it", reason)
+        return
+    state = "is deleted, its certificates are revoked" if was_member else "had left before"
+    log.info("left %s: node %s %s; the files are removed", found.server, found.node_name, state)
 
 
 def _of_kubeadm(state: NodeState) -> Iterator[Path]:

@@ -26,6 +26,12 @@ class AgentSettings(Settings):
         "MOORING_CERTIFICATE and MOORING_NODE_NAME; repeatable.",
         metavar="COMMAND",
     )
+    leave_on_stop: bool = setting(
+        SWITCH,
+        default=False,
+        meaning="End the membership and remove its files on SIGTERM and SIGINT, as mooring leave does. For machines that are "
+        "thrown away: a restart of the service is a stop, too.",
+    )
     load_balancer_port: int | None = setting(
         OPTIONAL_PORT,
         default=None,

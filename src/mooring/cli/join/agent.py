@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from mooring.agent import daemon
+from mooring.agent import daemon, leave
 from mooring.agent.k3s import process
 from mooring.agent.k3s.files import DESCRIPTORS, ID_SUFFIX, MAX_TOKEN_FILE, GivenToken
 from mooring.agent.k3s.membership import AgentPlan, TokenNeededError
@@ -38,6 +38,7 @@ from mooring.cli.join.flags import (
 from mooring.cli.options.declared import CommandBySubject, settings_options
 from mooring.cli.printing import echo
 from mooring.client.files import read_limited
+from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.servicenotifier import ServiceNotifier
@@ -249,6 +250,8 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
         _warn(file)
         with _explained_token(given):
             asyncio.run(process.run(plan_of_agent, report=_report, on_renew=more.on_renew, notifier=notifier))
+        if more.leave_on_stop:
+            asyncio.run(leave.on_stop(lambda: leave.of_k3s(plan_of_agent.files()), SystemClock()))
         return
     settings = given.read(JoinSettings)
     with given.explained():
@@ -259,6 +262,9 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
     serverlogs.configure(verbose)
     _warn(file)
     asyncio.run(daemon.run(plan, options, report=_report, more=more, notifier=notifier))
+    # It returns after a signal alone: every other end is an error.
+    if more.leave_on_stop:
+        asyncio.run(leave.on_stop(lambda: leave.of_kubeadm(options.state), SystemClock()))
 
 
 @contextmanager

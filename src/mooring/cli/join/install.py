@@ -56,11 +56,13 @@ Restart=always
 RestartSec=10
 TimeoutStartSec=infinity
 WatchdogSec={watchdog}
-{sandbox}
+{stop}{sandbox}
 [Install]
 WantedBy=multi-user.target
 """
 
+STOP_SECONDS = 30
+"""Time that systemd gives an agent that leaves when it is stopped: that of the agent, and of its tasks before."""
 NAME = "mooring-agent"
 UNIT_FIELDS = {"root", "node_ip", "register_node", "node_deletion", "server", "data_dir"}
 UNIT_SETTINGS = (*(one for one in SETTINGS if one.field in UNIT_FIELDS), *SUBJECTS[AgentSettings])
@@ -126,6 +128,7 @@ def agent_unit(context: click.Context) -> AgentUnit:
         proof=specifiers(str(proof.absolute())),
         command=command_line(arguments),
         watchdog=WATCHDOG_SECONDS,
+        stop=f"TimeoutStopSec={STOP_SECONDS}\n" if more.leave_on_stop else "",
         sandbox=SANDBOX.format(file_system=f"{read_only}ProtectHome=read-only\n"),
     )
     return AgentUnit(text, proof.absolute())
@@ -183,7 +186,10 @@ def install(context: click.Context, /, unit_dir: str, no_start: bool, output: st
 @unit_dir_option
 @output_option(*REPORTED)
 def uninstall(unit_dir: str, output: str) -> None:
-    """Stop, disable and remove the service. The machine stays a member; mooring leave ends its membership."""
+    """Stop, disable and remove the service. The machine stays a member; mooring leave ends its membership.
+
+    An agent with --leave-on-stop ends it when it is stopped.
+    """
     unit = service(unit_dir)
     was_there = unit.uninstall()
     if output != "text":
@@ -192,7 +198,7 @@ def uninstall(unit_dir: str, output: str) -> None:
         )
     elif was_there:
         echo(f"The service {unit.name} was stopped and {unit.path} removed.")
-        echo("  This machine stays a member until its certificate ends.")
+        echo("  This machine stays a member until its certificate ends, unless its agent had --leave-on-stop.")
     else:
         echo(f"There is no service to remove: {unit.path} is missing.")
 

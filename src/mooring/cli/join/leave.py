@@ -57,10 +57,13 @@ def leave(root: str, data_dir: str, way: str | None, files_only: bool, yes: bool
     if not yes:
         _ask(found, [] if unit is None else [str(unit.path)], files_only)
     try:
+        has_left = False
         if unit is not None:
             # Before the membership ends: an agent that runs could write its files again.
             unit.stop()
-        is_ended = not files_only and asyncio.run(leaving.end(found, SystemClock()))
+            # One with --leave-on-stop has ended the membership, and removed the files.
+            has_left = _found(Path(root), data_dir, way) is None
+        is_ended = has_left or (not files_only and asyncio.run(leaving.end(found, SystemClock())))
     except BaseException:
         if unit is not None:
             # Nothing was removed yet, so that the machine goes on as a member.
