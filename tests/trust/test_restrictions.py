@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.trust.bootstraptoken.restrictions import (
     ALLOWED_CIDRS,
+    EPHEMERAL,
     JOINED_KEYS,
     MAX_JOINS,
     MAX_TEXT,
@@ -43,12 +46,35 @@ def test_a_token_without_annotations_is_not_restricted() -> None:
 
 
 def test_annotations_are_read_and_written_alike() -> None:
-    given = secret(max_joins="3", allowed_cidrs="10.0.0.0/8,fd00::/64", node_name="worker-*")
+    given = secret(max_joins="3", allowed_cidrs="10.0.0.0/8,fd00::/64", node_name="worker-*", ephemeral="30m0s")
     read = read_restrictions(given)
-    assert read == Restrictions(3, parse_networks("10.0.0.0/8,fd00::/64"), "worker-*")
+    assert read == Restrictions(3, parse_networks("10.0.0.0/8,fd00::/64"), "worker-*", timedelta(minutes=30))
     assert read
     assert read.annotations() == given["metadata"]["annotations"]
-    assert set(read.annotations()) == {MAX_JOINS, ALLOWED_CIDRS, NODE_NAME}
+    assert set(read.annotations()) == {MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL}
+
+
+@pytest.mark.parametrize(
+    ("text", "silence"),
+    [
+        ("2m", timedelta(minutes=2)),
+        ("30m", timedelta(minutes=30)),
+        ("1h30m", timedelta(minutes=90)),
+        ("7d", timedelta(days=7)),
+        ("365d", timedelta(days=365)),
+    ],
+)
+def test_the_silence_of_an_ephemeral_machine_is_a_duration(text: str, silence: timedelta) -> None:
+    read = read_restrictions(secret(ephemeral=text))
+    assert read
+    assert read.ephemeral == silence
+    assert read_restrictions({"metadata": {"annotations": read.annotations()}}) == read
+
+
+def test_the_error_of_an_unknown_restriction_names_all_of_them() -> None:
+    with pytest.raises(TokenError) as caught:
+        read_restrictions(secret(ephemerial="30m"))
+    assert all(name in str(caught.value) for name in (MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL))
 
 
 @pytest.mark.parametrize(
@@ -71,6 +97,12 @@ def test_annotations_are_read_and_written_alike() -> None:
         pytest.param({"allowed_cidrs": "::ffff:10.0.0.0/104"}, id="IPv4 written as IPv6"),
         pytest.param({"allowed_cidrs": ",".join(["10.0.0.0/8"] * (MOST_NETWORKS + 1))}, id="too many networks"),
         pytest.param({"allowed_cidrs": "1" * (MAX_TEXT + 1)}, id="a long text"),
+        pytest.param({"ephemeral": ""}, id="no silence"),
+        pytest.param({"ephemeral": "30"}, id="a silence without a unit"),
+        pytest.param({"ephemeral": "-30m"}, id="a silence below zero"),
+        pytest.param({"ephemeral": "1m59s"}, id="a silence as short as a reboot"),
+        pytest.param({"ephemeral": "8761h"}, id="a silence of more than a year"),
+        pytest.param({"ephemeral": " 30m"}, id="a blank before the silence"),
         pytest.param({"node_name": ""}, id="no name"),
         pytest.param({"node_name": "Worker-*"}, id="a capital"),
         pytest.param({"node_name": "worker?"}, id="a sign that no name has"),

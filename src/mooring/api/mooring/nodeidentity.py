@@ -34,6 +34,10 @@ MAX_NAME = 253
 """Characters of a DNS name."""
 MAX_UID = 64
 """Bytes of a uid; a UUID has 36."""
+MAX_SILENCE_SECONDS = 365 * 24 * 3600
+"""Most silence after which a machine is removed: a year, as for a token."""
+SILENT = "Silent"
+"""Reason of an ended membership: the Node was deleted because its machine was silent."""
 
 _FINGERPRINT = re.compile("sha256:[0-9a-f]{64}").fullmatch
 # At most 20 octets (RFC 5280 4.1.2.2).
@@ -76,6 +80,11 @@ def _validate(obj: Obj) -> list[FieldError]:
         errors.append(
             invalid("spec.token", token, "must be the id of a bootstrap token: 6 lower-case letters or digits")
         )
+    silence = spec.get("silenceSeconds", 0)
+    if not 0 <= silence <= MAX_SILENCE_SECONDS:
+        errors.append(invalid("spec.silenceSeconds", silence, f"must be from 0 to {MAX_SILENCE_SECONDS}"))
+    if spec.get("endReason", "") not in ("", SILENT):
+        errors.append(invalid("spec.endReason", spec["endReason"], f"must be {SILENT}, or absent"))
     address = spec.get("sourceAddress", "")
     if address and parse_address(address) is None:
         errors += address_errors(address, "spec.sourceAddress")

@@ -1,4 +1,4 @@
-"""Restrictions of a bootstrap token, in annotations of its Secret: number of joins, source networks, node names.
+"""Restrictions of a bootstrap token, in annotations of its Secret: number of joins, networks, node names, end of silent members.
 
 Rules kept here:
 * Annotations keep the Secret readable by kubeadm and kubectl, which ignore them. kube-apiserver ignores them too: only Mooring
@@ -9,6 +9,7 @@ Rules kept here:
   with commas between them. A key that asks again for its name counts once; a second name for it is another join.
 * `mooring.dev/allowed-cidrs`: networks, joined by commas, without host bits. IPv4 is written as IPv4.
 * `mooring.dev/node-name`: a node name in which each `*` stands for any characters of one label, and never for a dot.
+* `mooring.dev/ephemeral`: a duration such as 30m or 7d. A machine that joins with the token is removed after that much silence.
 * An IPv4-mapped IPv6 address (RFC 4291 2.5.5.2) counts as IPv4. The zone of a link-local address is dropped.
 """
 
@@ -19,10 +20,12 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
+from mooring.duration import format_duration, parse_long_duration
 from mooring.settings.addresses import Network, parse_address
 from mooring.trust.bootstraptoken.token import TokenError
 
@@ -32,11 +35,12 @@ TOKEN_USED_UP = "TokenUsedUp"  # noqa: S105 - a reason, no secret
 MAX_JOINS = "mooring.dev/max-joins"
 ALLOWED_CIDRS = "mooring.dev/allowed-cidrs"
 NODE_NAME = "mooring.dev/node-name"
+EPHEMERAL = "mooring.dev/ephemeral"
 JOINED_KEYS = "mooring.dev/joined-keys"
 LAST_USED = "mooring.dev/last-used"
 
 _DOMAIN = "mooring.dev/"
-_KNOWN = frozenset({MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, JOINED_KEYS, LAST_USED})
+_KNOWN = frozenset({MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL, JOINED_KEYS, LAST_USED})
 
 MOST_JOINS = 1000
 """Largest number of joins of a limited token. Its keys take 65 kB, a quarter of what all annotations of an object may have, and
@@ -47,6 +51,10 @@ PARSED = 256
 """Lists of networks that are kept parsed, so that a request with a token does not parse them again."""
 MAX_TEXT = 4096
 """Characters of the networks of one token as text."""
+SHORTEST_SILENCE = timedelta(minutes=2)
+"""Least silence after which a machine is removed: a reboot, or the restart of a switch, takes less."""
+LONGEST_SILENCE = timedelta(days=365)
+"""Most silence: an expired name is remembered for as long."""
 
 _COUNT = re.compile(r"[1-9][0-9]{0,3}")
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -59,9 +67,12 @@ class Restrictions:
     max_joins: int | None = None
     networks: tuple[Network, ...] = ()
     node_name: str = ""
+    ephemeral: timedelta | None = None
+    """Silence after which a machine that joined with the token is removed; None leaves that to the setting of the server."""
 
     def __bool__(self) -> bool:
-        return self.max_joins is not None or bool(self.networks) or bool(self.node_name)
+        limits = self.max_joins is not None or bool(self.networks) or bool(self.node_name)
+        return limits or self.ephemeral is not None
 
     def allows_address(self, source: str) -> bool:
         """Return True when the token may be used from the address `source`; an unknown address is in no network."""
@@ -83,6 +94,8 @@ class Restrictions:
             found[ALLOWED_CIDRS] = ",".join(map(str, self.networks))
         if self.node_name:
             found[NODE_NAME] = self.node_name
+        if self.ephemeral is not None:
+            found[EPHEMERAL] = format_duration(self.ephemeral)
         return found
 
 
@@ -98,13 +111,15 @@ def read_restrictions(secret: Obj) -> Restrictions:
         # A misspelled restriction, or one of a later version, must not leave the token without it.
         if key.startswith(_DOMAIN) and key not in _KNOWN:
             raise TokenError(
-                f"{key}: a token has no such annotation; its restrictions are {MAX_JOINS}, {ALLOWED_CIDRS} and {NODE_NAME}"
+                f"{key}: a token has no such annotation; its restrictions are {MAX_JOINS}, {ALLOWED_CIDRS}, {NODE_NAME} and "
+                f"{EPHEMERAL}"
             )
-    count, networks, name = (annotations.get(key) for key in (MAX_JOINS, ALLOWED_CIDRS, NODE_NAME))
+    count, networks, name, silence = (annotations.get(key) for key in (MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL))
     return Restrictions(
         parse_max_joins(count) if count is not None else None,
         parse_networks(networks) if networks is not None else (),
         parse_node_name(name) if name is not None else "",
+        parse_ephemeral(silence) if silence is not None else None,
     )
 
 
@@ -160,6 +175,20 @@ def parse_node_name(text: str) -> str:
             f"{NODE_NAME}: not a node name (letters a-z, digits, - and .), in which * may stand for any characters but a dot"
         )
     return text
+
+
+def parse_ephemeral(text: str) -> timedelta:
+    """Return the silence after which a machine is removed. Raises TokenError."""
+    try:
+        silence: timedelta | None = parse_long_duration(text)
+    except ValueError:
+        silence = None
+    if silence is None or not SHORTEST_SILENCE <= silence <= LONGEST_SILENCE:
+        raise TokenError(
+            f"{EPHEMERAL}: the silence after which a machine is removed is a duration such as 30m or 7d, at least "
+            f"{SHORTEST_SILENCE.seconds // 60}m and at most {LONGEST_SILENCE.days}d"
+        )
+    return silence
 
 
 def joined_keys(secret: Obj) -> tuple[str, ...]:
