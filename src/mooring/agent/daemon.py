@@ -15,7 +15,7 @@ from mooring.agent.clusterfiles import follow, refresh
 from mooring.agent.hooks import Hooks
 from mooring.agent.join import Joined, JoinOptions, join, record_choices
 from mooring.agent.loadbalancer import LoadBalancer
-from mooring.agent.member import check_expired, check_files, heartbeat, watch_files
+from mooring.agent.member import check_expired, check_files, heartbeat, silence, watch_files
 from mooring.agent.pairfiles import Pair
 from mooring.agent.recovery import Attempts, not_a_member, read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError, check_issued, check_membership
@@ -137,9 +137,10 @@ class Agent:
                     await self._come_back(joined.files.client.version(), is_retired=True)
                     continue
                 log.error(
-                    "%s. The heartbeat has ended, the files stay. Join again with a token, or have an administrator approve it: "
+                    "%s%s. The heartbeat has ended, the files stay. Join again with a token, or have an administrator approve it: "
                     "`mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH`. This agent then goes on",
                     error,
+                    silence(joined.files, self._clock.now()),
                 )
                 await self._await_membership(joined, isinstance(error, CertificateRefusedError))
 

@@ -148,7 +148,7 @@ def link(path: Path, target: Path) -> None:
 MAX_RECORD = 64 << 10
 """Bytes: a record has a few hundred."""
 
-Entry = Literal["expirationSeconds", "nodeIP", "nodeUID", "hooksDone", "systemRoots"]
+Entry = Literal["expirationSeconds", "nodeIP", "nodeUID", "hooksDone", "systemRoots", "lastHeartbeat"]
 
 
 class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
@@ -159,6 +159,7 @@ class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
     * `node_uid`: uid of the Node that this machine registered; empty before.
     * `hooks_done`: digest of what the hooks of each kind were last run for.
     * `system_roots`: the machine's own roots verify the servers of a supervisor (`mooring.agent.k3s`).
+    * `last_heartbeat`: about when the cluster last answered a heartbeat; empty before.
     """
 
     expiration_seconds: int = 0
@@ -166,6 +167,7 @@ class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
     node_uid: str = msgspec.field(default="", name="nodeUID")
     hooks_done: dict[str, str] = {}
     system_roots: bool = False
+    last_heartbeat: str = ""
 
 
 class RecordFile:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NoReturn
 
 from mooring.agent import node, registration
@@ -37,6 +37,8 @@ FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 7.0
 REFUSED_SECONDS = 20.0
 """Seconds for which a server may answer 401 to a valid certificate: it was restarted and fills its caches."""
+RECORD_SECONDS = 600.0
+"""Seconds between two reports of an answered heartbeat: each is a write to a disk that may be a memory card."""
 KEPT_SECONDS = 60.0
 """Seconds between two reads of a Node that another program keeps fresh."""
 
@@ -52,12 +54,15 @@ class Heartbeat:
         *,
         known_uid: Callable[[], str] = lambda: "",
         on_registered: Callable[[str], None] = lambda uid: None,
+        on_answered: Callable[[datetime], None] = lambda moment: None,
         chosen: Callable[[node.Machine], node.Machine] = lambda machine: machine,
         locate: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         """`locate` returns the address of this machine now, "" while it has none; None for one that was chosen.
 
         `known_uid` returns the uid of the Node that this machine registered, `on_registered` is called with it.
+
+        `on_answered` is called with the time of the last heartbeat that was answered: every RECORD_SECONDS, and at the end.
 
         `chosen` returns the machine with what was chosen for its Node since the heartbeat began.
         """
@@ -66,6 +71,7 @@ class Heartbeat:
         self._register_node = register_node
         self._known_uid = known_uid
         self._on_registered = on_registered
+        self._on_answered = on_answered
         self._chosen = chosen
         self._locate = locate
         self._refused_since: float | None = None
@@ -73,9 +79,18 @@ class Heartbeat:
         self._node: Obj | None = None
         self._refreshed = -STATUS_SECONDS
         self._renewed = client.clock.now()
+        self._answered: datetime | None = None
+        self._reported = -RECORD_SECONDS
 
     async def run(self) -> NoReturn:
         """Renew and refresh until cancelled. Raises NodeDeletedError, CertificateRefusedError."""
+        try:
+            await self._beat()
+        finally:
+            if self._answered is not None:
+                self._on_answered(self._answered)
+
+    async def _beat(self) -> NoReturn:
         clock = self._client.clock
         pause = FIRST_PAUSE
         kept = False
@@ -146,7 +161,11 @@ class Heartbeat:
             self._lease = None
             await self.refresh()
             self._lease = await self._write_lease()
-        self._renewed = self._client.clock.now()
+        self._renewed = self._answered = self._client.clock.now()
+        monotonic = self._client.clock.monotonic()
+        if monotonic - self._reported >= RECORD_SECONDS:
+            self._reported = monotonic
+            self._on_answered(self._renewed)
 
     async def _write_lease(self) -> Obj:
         name = self._machine.name

@@ -35,7 +35,7 @@ from typing import TypeVar
 
 from mooring.agent import certificaterequest, clusterfiles, node, registration, steps
 from mooring.agent.loadbalancer import LoadBalancer
-from mooring.agent.member import Member, NodeOptions, internal_addresses, register, retry_reported
+from mooring.agent.member import Member, NodeOptions, internal_addresses, register, retry_reported, silence
 from mooring.agent.oneshot import OneShotRequest
 from mooring.agent.pairfiles import Pair
 from mooring.agent.registration import check_membership
@@ -244,7 +244,9 @@ class _Join:
                 again = (
                     "a kubelet may request another" if self.options.discover_only else "joining again, with a new key"
                 )
-                self.steps.say(f"{error}; {again}", kept=True, step=steps.EXISTING)
+                self.steps.say(
+                    f"{error}{silence(self.state, self.clock.now())}; {again}", kept=True, step=steps.EXISTING
+                )
         return self._ended
 
     def _valid_pair(self) -> Pair | None:

@@ -11,13 +11,14 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
 from mooring.agent import node, registration, steps
-from mooring.agent.heartbeat import Heartbeat
+from mooring.agent.heartbeat import RECORD_SECONDS, Heartbeat
 from mooring.agent.hooks import WatchedFiles, WatchedPair
 from mooring.agent.pairfiles import Pair
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError
@@ -25,7 +26,7 @@ from mooring.agent.renewal import ClientCertificateExpiredError
 from mooring.agent.steps import Steps, retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock, rfc3339
+from mooring.clock import Clock, human_duration, parse_rfc3339, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.settings.nodes import ENDS_MEMBERSHIP
@@ -38,6 +39,8 @@ READ_SECONDS = 10.0
 """Seconds between bytes of a response while there is another server, as in kubelet's client of the Lease. The Lease lasts 40 s."""
 LEFT_SECONDS = 2.0
 """Seconds between two looks whether the files are still there. A look asks the file system for one or two names."""
+SILENT = timedelta(seconds=2 * RECORD_SECONDS)
+"""Silence that is mentioned: twice the time by which the record of a machine that lost its power may be behind."""
 _NOT_READY = "as NotReady, so that no Pods are placed here; --register-node says otherwise"
 
 T = TypeVar("T")
@@ -110,6 +113,23 @@ def check_expired(files: MemberFiles, error: MembershipEndedError, clock: Clock)
         raise ClientCertificateExpiredError(f"the client certificate expired at {end}") from error
 
 
+def silence(files: MemberFiles, now: datetime) -> str:
+    """Return the sentence about a silence of this machine that may have ended its membership; "" without one.
+
+    A refused machine may read nothing in the cluster, so that it knows its own silence at most.
+    """
+    try:
+        last = parse_rfc3339(files.record.read().last_heartbeat)
+    except ValueError:
+        return ""
+    if now - last < SILENT:
+        return ""
+    return (
+        f". The cluster answered no heartbeat of this machine from {rfc3339(last)} to {rfc3339(now)} ({human_duration(now - last)} "
+        "by its own clock): a cluster may remove silent machines (reason Silent)"
+    )
+
+
 async def watch_files(files: MemberFiles, clock: Clock) -> NoReturn:
     """Look for the files of the membership until cancelled. Raises FilesGoneError."""
     while True:
@@ -164,6 +184,14 @@ class Member:
         ends = self.options.node_deletion == ENDS_MEMBERSHIP
         return self.files.record.read().node_uid if ends else ""
 
+    def remember_heartbeat(self, moment: datetime) -> None:
+        """Record when a heartbeat was answered, for `silence`."""
+        record = self.files.record
+        # A machine that has left keeps no file. That a heartbeat goes on is more than the time of it on a full disk.
+        if record.path.exists():
+            with suppress(ConfigError):
+                record.write("lastHeartbeat", rfc3339(moment))
+
     def remember_node(self, uid: str) -> None:
         """Record the Node that this machine registered; an empty `uid` for none."""
         self.files.record.write("nodeUID", uid)
@@ -212,6 +240,7 @@ def heartbeat(
         member.options.register_node,
         known_uid=member.known_uid,
         on_registered=member.remember_node,
+        on_answered=member.remember_heartbeat,
         chosen=member.chosen,
         locate=None if member.options.address else locate or member.address,
     )

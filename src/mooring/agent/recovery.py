@@ -10,7 +10,7 @@ from dataclasses import replace
 from mooring.agent import clusterfiles, steps
 from mooring.agent.certificaterequest import RequestEndedError
 from mooring.agent.join import Joined, JoinOptions, record_choices
-from mooring.agent.member import Member, register
+from mooring.agent.member import Member, register, silence
 from mooring.agent.oneshot import OneShotRequest, PendingKeyFiles
 from mooring.agent.pairfiles import Pair
 from mooring.agent.registration import MembershipEndedError, check_membership
@@ -169,7 +169,7 @@ async def _check_not_ended(found: Joined, pair: Pair, options: JoinOptions, cloc
         uid = found.known_uid()
         await check_membership(pair, found.node_name, uid, found.clusters, clock)
     except MembershipEndedError as error:
-        raise MembershipEndedError(f"{error}; {_WITH_TOKEN}") from error
+        raise MembershipEndedError(f"{error}{silence(found.files, clock.now())}; {_WITH_TOKEN}") from error
 
 
 async def _recover(found: Joined, options: JoinOptions, clock: Clock, progress: Steps) -> Joined:

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit, urlunsplit
 from mooring.agent import clusterfiles, node, steps
 from mooring.agent.k3s.files import AgentFiles, GivenToken
 from mooring.agent.k3s.settings import K3sJoinSettings
-from mooring.agent.member import Member, NodeOptions, internal_addresses, register
+from mooring.agent.member import Member, NodeOptions, internal_addresses, register, silence
 from mooring.agent.pairfiles import Pair
 from mooring.agent.recovery import recover
 from mooring.agent.registration import MembershipEndedError, check_membership
@@ -397,7 +397,8 @@ class _Join:
         except MembershipEndedError as error:
             if token is None:
                 raise TokenNeededError(
-                    f"{error}; give a valid token to join again (--token-file, --token or K3S_TOKEN)"
+                    f"{error}{silence(self.files, self.clock.now())}; give a valid token to join again (--token-file, --token or "
+                    "K3S_TOKEN)"
                 ) from error
             self.steps.say(f"{error}; joining again with the token", kept=True)
             return True

@@ -27,7 +27,7 @@ from mooring.agent.daemon import NO_MEMBER, report_trust, run_all, until_stopped
 from mooring.agent.hooks import Hooks
 from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, TokenNeededError, converse, join, obtain
 from mooring.agent.loadbalancer import LoadBalancer
-from mooring.agent.member import check_expired, check_files, heartbeat, watch_files
+from mooring.agent.member import check_expired, check_files, heartbeat, silence, watch_files
 from mooring.agent.pairfiles import Pair
 from mooring.agent.recovery import REFUSED_SECONDS, Attempts
 from mooring.agent.registration import MembershipEndedError, check_issued, check_membership
@@ -142,11 +142,14 @@ class SupervisedAgent:
 
     async def _join_again(self, ended: MooringError) -> SupervisedMember:
         """Return the membership after a token was found in the token file. Raises JoinError without such a file."""
+        said = silence(self._plan.files(), self._clock.now())
         if self._plan.token.file is None:
-            reason = f"{ended}; the files stay; start the agent with a valid token to join again"
+            reason = f"{ended}{said}; the files stay; start the agent with a valid token to join again"
             raise JoinError(EXISTING, reason) from ended
         file = self._plan.token.file
-        log.error("%s. The heartbeat has ended, the files stay. Write a valid token to %s to join again", ended, file)
+        log.error(
+            "%s%s. The heartbeat has ended, the files stay. Write a valid token to %s to join again", ended, said, file
+        )
         while True:
             await self._await_token()
             try:
