@@ -19,11 +19,11 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import rfc3339
 from mooring.errors import UnauthorizedError
 from tests.agent.k3s.test_live import bootstrap_token
-from tests.agent.test_heartbeat import MACHINE, Cluster, settle
+from tests.agent.test_heartbeat import MACHINE, Cluster
 from tests.scenarios.test_renewal import agent, joined
 from tests.support import forkserver
 from tests.support.liveserver import LiveServer, live_server, start_server
-from tests.support.manualclock import ManualClock
+from tests.support.manualclock import ManualClock, settle
 from tests.support.polling import eventually
 
 __all__ = ["live_server"]

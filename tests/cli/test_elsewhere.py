@@ -106,6 +106,24 @@ def test_limits_of_a_token_that_the_server_does_not_enforce_are_not_promised(
     assert (("secrets", "kube-system", "bootstrap-token-abcdef") in peer.objects) == (not mode)
 
 
+@pytest.mark.parametrize(
+    ("flags", "named", "promised"),
+    [
+        (("--ephemeral", "30m"), "--ephemeral", False),
+        (("--ephemeral", "30m", "--max-joins", "1"), "--max-joins and --ephemeral", True),
+    ],
+)
+def test_machines_that_fall_silent_stay_where_no_server_removes_them(
+    peer: KubernetesPeer, command: CommandLine, flags: tuple[str, ...], named: str, promised: bool
+) -> None:
+    done = command("token", "create", "abcdef.0123456789abcdef", *flags)
+    assert done.code == 0
+    assert f"does not enforce {named}: machines that fall silent stay members, until mooring node prune" in done.err
+    assert ("deletes their Nodes; it accepts the token from every address" in done.err) is promised
+    assert ("deletes their Nodes.\n" in done.err) is not promised
+    assert "The membership of a machine" not in done.err
+
+
 @pytest.mark.parametrize("mode", [(), ("--dry-run",)], ids=["done", "dry run"])
 def test_what_descends_from_a_token_is_withdrawn_with_a_warning(
     peer: KubernetesPeer, command: CommandLine, mode: tuple[str, ...]

@@ -184,9 +184,24 @@ def test_a_restricted_token_says_what_it_allows_and_is_listed_so(live_server: Li
     assert row.split()[-6:] == ["0/3", "<never>", "nodes", "worker-*;", "from", "10.0.0.0/8,fd00::/64"]
 
 
+def test_a_token_for_machines_that_are_thrown_away_says_so(live_server: LiveServer, tokens: CommandLine) -> None:
+    outcome = tokens("token", "create", "thrown.0123456789abcdef", "--node-name", "ci-*", "--ephemeral", "90m")
+    assert outcome.out == "thrown.0123456789abcdef\n"
+    assert outcome.err.endswith(". The membership of a machine that is silent for 1h30m0s ends.\n")
+    annotations = secret_of(live_server, "thrown")["metadata"]["annotations"]
+    assert annotations == {"mooring.dev/node-name": "ci-*", "mooring.dev/ephemeral": "1h30m0s"}
+    assert listed(tokens)["thrown"]["ephemeral"] == "1h30m0s"
+    row = next(line for line in tokens.done("token", "list", "-o", "text").splitlines() if line.startswith("thrown"))
+    assert row.split()[-4:] == ["nodes", "ci-*;", "ephemeral", "90m"]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        pytest.param(["--ephemeral", "119s"], "at least 2m", id="too short a silence"),
+        pytest.param(["--ephemeral", "366d"], "at most 365d", id="too long a silence"),
+        pytest.param(["--ephemeral", "30"], "a duration such as 30m", id="a silence without a unit"),
+        pytest.param(["--ephemeral", ""], "ephemeral", id="no silence"),
         pytest.param(["--max-joins", "1001"], "from 1 to 1000", id="too many joins"),
         pytest.param(["--allow-cidr", "10.0.0.1/8"], "not a network such as", id="host bits"),
         pytest.param(["--node-name", "Worker"], "not a node name", id="no node name"),

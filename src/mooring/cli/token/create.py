@@ -32,6 +32,7 @@ from mooring.settings.declaration import split_commas
 from mooring.trust.bootstraptoken.restrictions import (
     MOST_JOINS,
     Restrictions,
+    parse_ephemeral,
     parse_max_joins,
     parse_networks,
     parse_node_name,
@@ -141,6 +142,7 @@ _NOT_WITH_CONFIG = (
     "allow_cidr",
     "certificate_key",
     "description",
+    "ephemeral",
     "groups",
     "max_joins",
     "node_name",
@@ -206,6 +208,14 @@ _NOT_WITH_CONFIG = (
     metavar="PATTERN",
     help="Name that machines may join under; * stands for any characters but a dot, such as worker-*.",
 )
+@click.option(
+    "--ephemeral",
+    default="",
+    callback=not_empty,
+    metavar="DURATION",
+    help="Silence after which the server ends the membership of a machine that joined with the token, such as 30m or 7d; at least "
+    "2m. For machines that are thrown away.",
+)
 @click.option("--print-join-command", is_flag=True, help="Print the join command of a machine instead of the token.")
 @click.option(
     "--join-program",
@@ -235,6 +245,7 @@ def create(
     max_joins: str,
     allow_cidr: Sequence[str],
     node_name: str,
+    ephemeral: str,
     print_join_command: bool,
     join_program: str,
     certificate_key: str,
@@ -245,9 +256,9 @@ def create(
     """Create a bootstrap token and print it.
 
     Without TOKEN a new one is generated. It can also be given as $MOORING_TOKEN, which other users do not see. A machine with
-    the token can request its certificate. stderr says what the token allows. --max-joins, --allow-cidr and --node-name are kept
-    in annotations of the Secret: Mooring enforces them, kube-apiserver does not, and stderr says so. Machines join with the
-    token kubeadm's way and k3s's way, in whichever format it was printed.
+    the token can request its certificate. stderr says what the token allows. --max-joins, --allow-cidr, --node-name and
+    --ephemeral are kept in annotations of the Secret: Mooring enforces them, kube-apiserver does not, and stderr says so.
+    Machines join with the token kubeadm's way and k3s's way, in whichever format it was printed.
     """
     clock = chosen.clock
     is_k3s = token_format == K3S
@@ -268,7 +279,7 @@ def create(
                     usages=split_commas(usages),
                     groups=split_commas(groups),
                     description=description,
-                    restrictions=_restrictions(max_joins, allow_cidr, node_name),
+                    restrictions=_restrictions(max_joins, allow_cidr, node_name, ephemeral),
                 ),
             )
     program = "kubeadm" if certificate_key else join_program
@@ -302,12 +313,13 @@ def create(
             echo(f"Warning: machines read cluster-info of {chosen.selected.cluster.server}: {problem}", err=True)
 
 
-def _restrictions(max_joins: str, networks: Sequence[str], node_name: str) -> Restrictions:
+def _restrictions(max_joins: str, networks: Sequence[str], node_name: str, ephemeral: str) -> Restrictions:
     """Return the restrictions that the flags give. Raises TokenError."""
     return Restrictions(
         parse_max_joins(max_joins) if max_joins else None,
         parse_networks(",".join(networks)) if networks else (),
         parse_node_name(node_name) if node_name else "",
+        parse_ephemeral(ephemeral) if ephemeral else None,
     )
 
 

@@ -21,6 +21,7 @@ from mooring.cli.token.generate import K3S, format_option
 from mooring.cli.valuecompletion import complete_token
 from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
+from mooring.duration import format_duration
 from mooring.errors import ApiError, ConfigError, NotFoundError
 from mooring.trust.bootstraptoken.restrictions import Restrictions, joined_keys
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
@@ -61,7 +62,12 @@ def agent_line(program: str, endpoints: Sequence[str], token: str) -> str:
 # * The sentence names the id and never the secret. It goes to stderr, because scripts read the token from stdout.
 # * Against another API server no limit is promised. A warning says which limits it does not enforce, and where they count.
 
-FLAGS = {"max_joins": "--max-joins", "networks": "--allow-cidr", "node_name": "--node-name"}
+FLAGS = {
+    "max_joins": "--max-joins",
+    "networks": "--allow-cidr",
+    "node_name": "--node-name",
+    "ephemeral": "--ephemeral",
+}
 """Flags that set the restrictions of a token, by the field of `Restrictions`."""
 NEVER_EXPIRES = (
     "Warning: token {id} never expires. Give tokens an end, or delete this one when the machines have joined: "
@@ -91,16 +97,25 @@ def allowance(record: TokenRecord, now: datetime) -> str:
         end = f"until {rfc3339(record.expires)} (in {human_duration(record.expires - now)})"
     if USAGE_AUTHENTICATION not in record.usages:
         return f"Token {record.token.id} signs cluster-info and lets no machine in, {end}."
-    return f"Token {record.token.id} lets in {machines(record.restrictions)}, {end}."
+    lets_in = f"Token {record.token.id} lets in {machines(record.restrictions)}, {end}."
+    silence = record.restrictions.ephemeral
+    if silence is None:
+        return lets_in
+    return f"{lets_in} The membership of a machine that is silent for {format_duration(silence)} ends."
 
 
 def unenforced(restrictions: Restrictions, server: str) -> str:
     """Return which limits of a token the server does not enforce, and where they count."""
     names = [FLAGS[name] for name in FLAGS if getattr(restrictions, name)]
     flags = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-    text = (
-        f"{server} does not enforce {flags}: it accepts the token from every address, for everything that its groups may do. Only "
-        "mooring controllers reads them, and another approver or signer issues certificates without them."
+    text = f"{server} does not enforce {flags}:"
+    if restrictions.ephemeral is not None:
+        text += " machines that fall silent stay members, until mooring node prune deletes their Nodes;"
+    if not replace(restrictions, ephemeral=None):
+        return f"{text[:-1]}."
+    text += (
+        " it accepts the token from every address, for everything that its groups may do. Only mooring controllers reads them, and "
+        "another approver or signer issues certificates without them."
     )
     if restrictions.networks:
         return f"{text} Requests of a token with networks wait there for a person, because their address is not known."
@@ -123,10 +138,11 @@ def joins_cell(restrictions: Restrictions, joined: int) -> str:
 
 
 def limits_cell(restrictions: Restrictions) -> str:
-    """Return the names and networks that a token allows."""
+    """Return the names and networks that a token allows, and the silence after which its machines are removed."""
     names = [f"nodes {restrictions.node_name}"] if restrictions.node_name else []
     networks = [f"from {','.join(map(str, restrictions.networks))}"] if restrictions.networks else []
-    return clean("; ".join(names + networks)) or "<none>"
+    silences = [] if restrictions.ephemeral is None else [f"ephemeral {human_duration(restrictions.ephemeral)}"]
+    return clean("; ".join(names + networks + silences)) or "<none>"
 
 
 # `mooring token list`: list bootstrap tokens.
@@ -252,6 +268,8 @@ def document(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> d
         fields["allowedCIDRs"] = [str(network) for network in restrictions.networks]
     if restrictions.node_name:
         fields["nodeName"] = restrictions.node_name
+    if restrictions.ephemeral is not None:
+        fields["ephemeral"] = format_duration(restrictions.ephemeral)
     if used := _annotation(secret, BOOTSTRAP_LAST_USED):
         fields["lastUsed"] = used
     return fields
