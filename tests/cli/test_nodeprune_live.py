@@ -326,7 +326,43 @@ def test_the_membership_of_a_silent_machine_ends(live_server: LiveServer, moorin
     async def check(client: ClusterClient) -> None:
         with pytest.raises(NotFoundError):
             await client.get("nodes", "lost-1")
-        assert (await client.get("nodeidentities", "lost-1"))["spec"]["nodeUID"] == one["uid"]
+        spec = (await client.get("nodeidentities", "lost-1"))["spec"]
+        assert (spec["nodeUID"], spec["endReason"]) == (one["uid"], "Silent")
         await client.delete("nodes", "lost-2")
+
+    live_server.run(check)
+    listed = mooring.done("node", "list", "--all", *of(live_server)).splitlines()
+    assert any(line.split()[:3] == ["lost-1", "Ended:", "Silent"] for line in listed)
+    assert "State:        Ended: Silent\n" in mooring.done("node", "show", "lost-1", *of(live_server))
+    document = json.loads(mooring.done("node", "show", "lost-1", "-o", "json", *of(live_server)))
+    assert (document["state"], document["endReason"]) == ("Ended", "Silent")
+    status = json.loads(mooring.done("status", "-o", "json", *of(live_server)))["machines"]
+    assert (status["endedBySilence"], status["heldBack"]) == (1, 0)
+
+
+@pytest.mark.parametrize("changed", ["status", "forbidden"])
+def test_a_node_that_stays_has_no_reason_of_an_end(
+    changed: str, live_server: LiveServer, mooring: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"stays-{changed}"
+    silence(live_server, name, 50 * DAY)
+    delete = ClusterClient.delete
+
+    async def call(self: ClusterClient, target: str, called: str, **more: Any) -> Obj:
+        identity = await self.get("nodeidentities", name)
+        assert identity["spec"]["endReason"] == "Silent"
+        if changed == "forbidden":
+            raise ForbiddenError("no")
+        await self.patch("nodes", name, {"status": node("True")["status"]}, subresource="status")
+        return await delete(self, target, called, **more)
+
+    monkeypatch.setattr(ClusterClient, "delete", call)
+    done = mooring("node", "prune", "--silent", "45d", "--yes", *of(live_server))
+    assert done.code == (1 if changed == "forbidden" else 0)
+    monkeypatch.undo()
+
+    async def check(client: ClusterClient) -> None:
+        assert (await client.get("nodeidentities", name))["spec"].get("endReason") is None
+        await client.delete("nodes", name)
 
     live_server.run(check)

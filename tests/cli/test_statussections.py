@@ -218,6 +218,28 @@ def test_why_a_request_waits(obj: Obj, reason: str) -> None:
         ),
         ("machines", {"total": 0, "states": {}, "behind": 0, "attention": []}, ["0"]),
         (
+            "machines",
+            {"total": 2, "states": {"Ready": 2}, "behind": 0, "attention": [], "endedBySilence": 3, "heldBack": 0},
+            ["2: 2 Ready; 3 Ended: Silent"],
+        ),
+        (
+            "machines",
+            {
+                "total": 2, "states": {"Lost": 2}, "behind": 0, "attention": [{"name": "n", "state": "Lost"}],
+                "endedBySilence": 0, "heldBack": 2, "heldBackReason": "more than\nhalf of all machines fell silent",
+            },
+            [
+                "2: 2 Lost",
+                "2 removals of silent machines held back: more than\\nhalf of all machines fell silent",
+                "  n  Lost",
+            ],
+        ),
+        (
+            "machines",
+            {"total": 1, "states": {"Ready": 1}, "behind": 0, "attention": [], "heldBack": 1, "heldBackReason": ""},
+            ["1: 1 Ready", "1 removal of silent machines held back"],
+        ),
+        (
             "encryption",
             {"configured": True, "configHash": HASH, "serversWithAnotherFile": ["b"]},
             ["on, by the file sha256:aaaaaaaaaaaa", "another file: b"],
@@ -382,3 +404,24 @@ def test_why_no_server_reports_of_itself(
     monkeypatch.setattr(serverreport, "fetch", fetch)
     with pytest.raises(error, match=said):
         asyncio.run(report())
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param({"data": {"heldBack": "4", "message": "too many"}}, (4, "too many"), id="held back"),
+        pytest.param({"data": {"heldBack": "0", "message": ""}}, (0, ""), id="nothing held back"),
+        pytest.param({"data": {"heldBack": "some"}}, (0, ""), id="not a number"),
+        pytest.param({"data": None}, (0, ""), id="without data"),
+        pytest.param(NotFoundError("no"), (0, ""), id="without the ConfigMap"),
+        pytest.param(ForbiddenError("no"), (0, ""), id="not readable"),
+    ],
+)
+def test_held_back_removals_are_read_where_the_cluster_says_so(answer: Any, expected: tuple[int, str]) -> None:
+    async def get(plural: str, name: str, namespace: str) -> Obj:
+        assert (plural, name, namespace) == ("configmaps", "mooring-silence", "kube-system")
+        if isinstance(answer, Exception):
+            raise answer
+        return cast(Obj, answer)
+
+    assert asyncio.run(sections.held_back(cast(Any, SimpleNamespace(get=get)))) == expected

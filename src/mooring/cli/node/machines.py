@@ -59,6 +59,16 @@ class KnownMachine:
         return READY if ready == "True" else NOT_READY if ready == "False" else LOST
 
     @property
+    def end_reason(self) -> str:
+        """Why the membership ended, where the cluster recorded it; "" for a member."""
+        return str(spec_of(self.identity).get("endReason", "")) if self.identity and self.state == ENDED else ""
+
+    @property
+    def described_state(self) -> str:
+        """The state for people, with the reason of an end."""
+        return ": ".join(filter(None, (self.state, self.end_reason)))
+
+    @property
     def ready(self) -> Mapping[str, Any]:
         """The condition Ready of the Node, empty without one."""
         conditions = ((self.node or {}).get("status") or {}).get("conditions") or []
@@ -93,6 +103,7 @@ class KnownMachine:
         found = {
             "name": self.name,
             "state": self.state,
+            "endReason": self.end_reason,
             "message": self.message,
             "addresses": list(self.addresses),
             "nodeUID": (self.node or {"metadata": {}})["metadata"].get("uid", ""),
@@ -177,7 +188,7 @@ def _cells(one: KnownMachine, now: datetime) -> tuple[str, ...]:
     certificate = one.certificate
     ends = until(certificate.expires, now) if certificate is not None else _NONE
     token = spec_of(one.identity).get("token", "") if one.identity is not None else ""
-    return one.name, one.state, ends, token or _NONE, age(one.created, now)
+    return one.name, one.described_state, ends, token or _NONE, age(one.created, now)
 
 
 def _wide_cells(one: KnownMachine) -> tuple[str, ...]:
@@ -219,7 +230,7 @@ def _lines(one: KnownMachine, now: datetime) -> list[str]:
     found = one.document()
     labelled = [
         ("Name", one.name),
-        ("State", f"{one.state}: {message}" if (message := found.get("message")) else one.state),
+        ("State", ": ".join(filter(None, (one.described_state, found.get("message"))))),
         ("Addresses", ", ".join(one.addresses)),
         ("Created", f"{one.created}, {age(one.created, now)} ago" if one.created else ""),
         ("Node uid", found.get("nodeUID", "")),

@@ -42,8 +42,6 @@ from mooring.errors import ApiError, ConfigError, ConflictError, NotFoundError, 
 
 EXEMPT = "mooring.dev/may-be-silent"
 """Annotation of a Node: `"true"` keeps it, however long its machine is silent."""
-SILENT = "Silent"
-"""Reason in `endReason` of a NodeIdentity."""
 MIN_SILENCE = timedelta(minutes=2)
 """Shortest silence. A Node counts as lost after about 50 seconds, and a machine that starts again is silent for about a minute."""
 MAX_CONFLICTS = 10
@@ -254,7 +252,7 @@ class _Pruning:
 
     async def _delete(self, one: SilentNode) -> str:
         """Delete a Node, and return what became of it. Raises ApiError, PeerError."""
-        await self._record(one, SILENT)
+        await self._record(one, nodeidentity.SILENT)
         try:
             outcome = await self._deleted(one)
         except (ApiError, PeerError):

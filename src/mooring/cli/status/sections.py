@@ -18,6 +18,7 @@ from mooring.api.certificates.requestrecords import APPROVED, conditions_of, sou
 from mooring.api.certificates.requeststate import is_approved_and_unsigned, is_undecided
 from mooring.api.mooring.certificateauthorityrollover import ENDED as ENDED_PHASES
 from mooring.api.mooring.certificateauthorityrollover import status_of
+from mooring.api.mooring.nodeidentity import SILENT
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import restorecheck
@@ -28,7 +29,7 @@ from mooring.cli.status.gathering import Gathering, Section
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import read_version
 from mooring.clock import parse_rfc3339
-from mooring.errors import ApiError, ForbiddenError, NotFoundError
+from mooring.errors import ApiError, ForbiddenError, MooringError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.trust.answertext import is_mooring
 from mooring.trust.bootstraptoken.restrictions import joined_keys
@@ -257,10 +258,25 @@ def _rollover_lines(found: Obj, now: datetime) -> Sequence[str]:
     return [f"{found['phase'] or 'not begun'}{wanted}{behind}", *([found["message"]] if found["message"] else [])]
 
 
+SILENCE = "mooring-silence"
+"""ConfigMap in kube-system in which the servers say that they remove no silent machine for now."""
+
+
+async def held_back(client: ClusterClient) -> tuple[int, str]:
+    """Return how many removals of silent machines are held back, and why; 0 where the cluster does not say so."""
+    try:
+        data = (await client.get("configmaps", SILENCE, SYSTEM)).get("data") or {}
+        return int(data.get("heldBack", "0")), str(data.get("message", ""))
+    except (MooringError, ValueError):
+        # The section has more to show.
+        return 0, ""
+
+
 async def _machines(gathering: Gathering) -> Obj:
     machines, rollover = await asyncio.gather(gathering.machines(), gathering.rollover(), return_exceptions=True)
     if isinstance(machines, BaseException):
         raise machines
+    held, reason = await held_back(gathering.client)
     named = status_of(rollover).get("machinesBehind") or [] if isinstance(rollover, dict) else []
     behind = {one["name"]: one.get("reason", "") for one in named}
     members = [one for one in machines if one.state != ENDED]
@@ -271,6 +287,9 @@ async def _machines(gathering: Gathering) -> Obj:
         "states": {state: counts[state] for state in STATES if counts[state]},
         "behind": sum(one.name in behind for one in members),
         "attention": [found for found in findings if "message" in found or found["state"] != READY],
+        "endedBySilence": sum(one.end_reason == SILENT for one in machines),
+        "heldBack": held,
+        "heldBackReason": reason,
     }
 
 
@@ -290,7 +309,12 @@ def _machine_lines(found: Obj, now: datetime) -> Sequence[str]:
     parts = [f"{number} {state}" for state, number in found["states"].items()]
     parts += [f"{found['behind']} behind"] if found["behind"] else []
     rows = [(one["name"], one["state"], one.get("message", "")) for one in found["attention"]]
-    return [f"{found['total']}{': ' if parts else ''}{', '.join(parts)}", *_named(rows, "mooring node list")]
+    ended = f"; {found['endedBySilence']} {ENDED}: {SILENT}" if found.get("endedBySilence") else ""
+    lines = [f"{found['total']}{': ' if parts else ''}{', '.join(parts)}{ended}"]
+    if held := found.get("heldBack", 0):
+        reason = f": {found['heldBackReason']}" if found.get("heldBackReason") else ""
+        lines.append(clean(f"{_count(held, 'removal')} of silent machines held back{reason}", MAX_CELL))
+    return [*lines, *_named(rows, "mooring node list")]
 
 
 async def _requests(gathering: Gathering) -> Obj:
