@@ -133,6 +133,8 @@ def test_what_descends_from_a_token_is_withdrawn_with_a_warning(
     assert done.code == 0, done.err
     assert done.err.startswith(f"{warning(peer)}. Only mooring controllers reads the entries, ")
     assert "denylist" not in command("token", "impact", "abcdef").err
+    command("token", "create", "silent.0123456789abcdef", "--ephemeral", "30m")
+    assert "silent for" not in command("token", "impact", "silent").err, "nothing ends there"
 
 
 EXPIRED, LASTS = "sha256:" + "1" * 64, "sha256:" + "2" * 64

@@ -306,7 +306,7 @@ def silence(server: LiveServer, name: str, span: timedelta, annotations: dict[st
                 "apiVersion": "mooring.dev/v1alpha1",
                 "kind": "NodeIdentity",
                 "metadata": {"name": name},
-                "spec": {"token": "abcdef"},
+                "spec": {"token": "abcdef", "silenceSeconds": 1800},
             },
         )
 
@@ -334,8 +334,11 @@ def test_the_membership_of_a_silent_machine_ends(live_server: LiveServer, moorin
     listed = mooring.done("node", "list", "--all", *of(live_server)).splitlines()
     assert any(line.split()[:3] == ["lost-1", "Ended:", "Silent"] for line in listed)
     assert "State:        Ended: Silent\n" in mooring.done("node", "show", "lost-1", *of(live_server))
+    assert "Ephemeral:    the membership ends after 30m0s of silence\n" in mooring.done(
+        "node", "show", "lost-1", *of(live_server)
+    )
     document = json.loads(mooring.done("node", "show", "lost-1", "-o", "json", *of(live_server)))
-    assert (document["state"], document["endReason"]) == ("Ended", "Silent")
+    assert (document["state"], document["endReason"], document["silenceSeconds"]) == ("Ended", "Silent", 1800)
     status = json.loads(mooring.done("status", "-o", "json", *of(live_server)))["machines"]
     assert (status["endedBySilence"], status["heldBack"]) == (1, 0)
 

@@ -193,6 +193,11 @@ def test_a_token_for_machines_that_are_thrown_away_says_so(live_server: LiveServ
     assert listed(tokens)["thrown"]["ephemeral"] == "1h30m0s"
     row = next(line for line in tokens.done("token", "list", "-o", "text").splitlines() if line.startswith("thrown"))
     assert row.split()[-4:] == ["nodes", "ci-*;", "ephemeral", "90m"]
+    said = "The membership of a machine of this token that is silent for 1h30m0s ends.\n"
+    assert said in tokens("token", "impact", "thrown").err
+    tokens.done("token", "create", "stayed.0123456789abcdef")
+    for other in ("stayed", "nowher"):
+        assert "silent" not in tokens("token", "impact", other).err
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import NotMooringError
 from mooring.clock import human_duration, parse_rfc3339
+from mooring.duration import format_duration
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError
 
 # Machines of a cluster, as their Nodes and NodeIdentities show them.
@@ -110,6 +111,7 @@ class KnownMachine:
             "created": self.created,
             "token": spec.get("token", ""),
             "from": spec.get("sourceAddress", ""),
+            "silenceSeconds": int(spec.get("silenceSeconds") or 0),
             "certificates": [one.document() for one in self.certificates],
         }
         return {key: value for key, value in found.items() if value}
@@ -228,6 +230,7 @@ def show(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
 
 def _lines(one: KnownMachine, now: datetime) -> list[str]:
     found = one.document()
+    silence = timedelta(seconds=found.get("silenceSeconds", 0))
     labelled = [
         ("Name", one.name),
         ("State", ": ".join(filter(None, (one.described_state, found.get("message"))))),
@@ -236,6 +239,7 @@ def _lines(one: KnownMachine, now: datetime) -> list[str]:
         ("Node uid", found.get("nodeUID", "")),
         ("Token", found.get("token", "")),
         ("Asked from", found.get("from", "")),
+        ("Ephemeral", f"the membership ends after {format_duration(silence)} of silence" if silence else ""),
         *(
             (
                 "Certificate",

@@ -15,7 +15,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
 
@@ -34,9 +34,13 @@ from mooring.cli.options.flags import LISTED, TOKEN, output_option, usage
 from mooring.cli.printing import echo
 from mooring.cli.valuecompletion import complete_token
 from mooring.client.cluster import ClusterClient
+from mooring.client.serverversion import other_program
 from mooring.clock import parse_rfc3339
-from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
+from mooring.duration import format_duration
+from mooring.errors import AlreadyExistsError, ApiError, ConfigError, NotFoundError
 from mooring.identity import BOOTSTRAP_USER_PREFIX
+from mooring.trust.bootstraptoken.restrictions import read_restrictions
+from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAME_PREFIX, NAMESPACE, secret_name
 from mooring.trust.issuancelog import descendants, verify
 from mooring.trust.k3s.token import bootstrap_token_id
@@ -72,6 +76,8 @@ def impact(token: str, revoke: bool, dry_run: bool, force: bool, output: str, ch
     if waiting:
         what = "would be denied" if revoke else "may be approved"
         echo(f"{waiting} requests of the token have no certificate yet; each {what}: mooring csr list", err=True)
+    if not revoke and (silence := chosen.run(lambda client: _silence(client, token_id))) is not None:
+        echo(f"The membership of a machine of this token that is silent for {format_duration(silence)} ends.", err=True)
     if revoke:
         echo(
             "Not reached: certificates from before the records began, certificates made with mooring certs or by another CA, and "
@@ -109,6 +115,15 @@ async def _work(
             "new certificates appear as fast as they are revoked; see mooring issuance list, and run this again"
         )
     return entries, sum(map(may_be_issued, await _requests(client, token_id, chosen)))
+
+
+async def _silence(client: ClusterClient, token_id: str) -> timedelta | None:
+    """Return the silence after which the server removes machines of the token; None where it removes none, or that is not known."""
+    try:
+        silence = read_restrictions(await client.get("secrets", secret_name(token_id), NAMESPACE)).ephemeral
+    except (ApiError, TokenError):
+        return None
+    return None if silence is not None and await other_program(client) else silence
 
 
 def _ends_by_key(entries: Sequence[Obj]) -> dict[str, str]:
