@@ -74,6 +74,14 @@ def seen(spec: Obj | None = None, *, node: bool = False, held: bool = False, tok
     )
 
 
+def seen_by_ephemeral(spec: Obj | None = None, *, text: str = "30m", node: bool = False) -> Views:
+    """Return what a request sees whose token says that its machines are removed after `text` of silence."""
+    found = seen(spec, node=node, token="n1")
+    annotations = found["secrets"].get("bootstrap-token-abcdef", "kube-system")["metadata"]["annotations"]  # type: ignore[index]  # it is there
+    annotations["mooring.dev/ephemeral"] = text
+    return found
+
+
 def written(finding: CheckResult | None) -> tuple[type, Obj]:
     """Return the kind of the only action, and the spec that it writes."""
     assert isinstance(finding, Reservation)
@@ -160,6 +168,40 @@ BY_A_PERSON = {"keys": [ENTRY], "sourceAddress": "192.0.2.9"}
 )  # fmt: skip
 def test_what_is_recorded(found: Views, asked: PendingIssue, action: type, spec: Obj) -> None:
     assert written(CHECK.check(asked, found)) == (action, spec)
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "silence"),
+    [
+        pytest.param(seen_by_ephemeral(), pending(), 1800, id="the first machine by the token"),
+        pytest.param(seen_by_ephemeral(text="7d"), pending(), 7 * 86400, id="days"),
+        pytest.param(
+            seen_by_ephemeral({"keys": [OLD], "silenceSeconds": 60}, node=True), pending(), 1800, id="a new key"
+        ),
+        pytest.param(seen({"keys": [OLD], "silenceSeconds": 60}, token="n1"), pending(), None, id="a token without it"),
+        pytest.param(seen({"keys": [OLD], "silenceSeconds": 60}), pending(NODE), 60, id="a renewal keeps it"),
+        pytest.param(seen({"keys": [OLD], "silenceSeconds": 60}), pending(RECOVERING), 60, id="a recovery, too"),
+        pytest.param(
+            seen({"keys": [OLD], "silenceSeconds": 60}),
+            pending("jane", automatic=False),
+            None,
+            id="a person gives none",
+        ),
+        pytest.param(
+            seen_by_ephemeral(text="soon"), pending(automatic=False), None, id="a person approves an unreadable token"
+        ),
+        pytest.param(views(), pending(), None, id="a token that was deleted"),
+    ],
+)
+def test_the_silence_of_the_token_is_recorded_with_the_name(
+    found: Views, asked: PendingIssue, silence: int | None
+) -> None:
+    assert written(CHECK.check(asked, found))[1].get("silenceSeconds") == silence
+
+
+def test_a_name_that_changes_hands_has_not_fallen_silent() -> None:
+    _, spec = written(CHECK.check(pending(), seen({"keys": [OLD], "nodeUID": "u0", "endReason": "Silent"})))
+    assert "endReason" not in spec
 
 
 @pytest.mark.parametrize(

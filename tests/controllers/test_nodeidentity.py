@@ -41,6 +41,19 @@ KEYLESS = identity(nodeUID="u1")
         pytest.param(
             identity(moment(-KEPT_FOR), formerCertificate="sha256:1"), False, [], id="nor when the machine had one"
         ),
+        pytest.param(
+            identity(moment(HOUR), silenceSeconds=60),
+            False,
+            [Requeue(NOW + HOUR)],
+            id="an ephemeral one at its last end",
+        ),
+        pytest.param(
+            identity(moment(HOUR), silenceSeconds=60, companions=[{"notAfter": moment(2 * HOUR)}]),
+            False,
+            [Requeue(NOW + 2 * HOUR)],
+            id="of whatever certificate",
+        ),
+        pytest.param(identity("junk", silenceSeconds=60), False, [], id="never without a readable end"),
         pytest.param(identity("junk"), False, [], id="never, when the end cannot be read"),
         pytest.param(ENDED, False, [Requeue(NOW + HOUR + KEPT_FOR)], id="an ended membership as late"),
     ],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 
 from mooring.api.mooring.membership import is_terminating, was_deleted, with_node_recorded, with_spec
-from mooring.api.mooring.nodeidentity import PLURAL, keys_of
+from mooring.api.mooring.nodeidentity import PLURAL, certified_names_of, companions_of, keys_of
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
@@ -236,6 +236,8 @@ def _created(metadata: Obj, now: datetime) -> datetime:
 #   when the Node appears. Such a server lets machines create their Nodes again.
 # * A NodeIdentity is deleted once no Node has its name and the newest certificate ended KEPT_FOR ago. Until then a machine may
 #   come back with the expired certificate. The clock must have said so for a day (`mooring.controllers.actions`).
+# * That of an ephemeral machine (`spec.silenceSeconds`) is deleted once its last certificate has ended: such machines are many, and
+#   do not come back.
 # * One without keys is kept as long as a certificate of the cluster lives. It stays when it records a deleted Node: what it keeps
 #   out was made by hand, and its end is unknown. So does one whose machine had such a certificate (`formerCertificate`).
 
@@ -287,7 +289,7 @@ class NodeIdentityController:
             return None
         reregisters = bool(spec_of(identity).get("reregisters"))
         if reregisters and node is not None and not is_terminating(node):
-            return with_spec(identity, nodeUID="", reregisters=False, changedAt="")
+            return with_spec(identity, nodeUID="", reregisters=False, changedAt="", endReason="")
         if reregisters is self.deletion_ends_membership:
             return with_spec(identity, reregisters=not self.deletion_ends_membership)
         return None
@@ -297,11 +299,21 @@ class NodeIdentityController:
         keys, spec = keys_of(identity), spec_of(identity)
         if spec.get("formerCertificate") or (spec.get("nodeUID") and not keys):
             return None
+        if keys and spec.get("silenceSeconds"):
+            return _last_end((*keys, *companions_of(identity), *certified_names_of(identity)))
         begin = keys[-1].get("notAfter") if keys else identity["metadata"].get("creationTimestamp")
         try:
             return parse_rfc3339(begin or "") + (KEPT_FOR if keys else self.signing_duration)
         except (ValueError, OverflowError):
             return None
+
+
+def _last_end(records: Iterable[Obj]) -> datetime | None:
+    """Return the latest end of these certificates; None when one has no readable end."""
+    try:
+        return max(parse_rfc3339(one.get("notAfter") or "") for one in records)
+    except ValueError:
+        return None
 
 
 # k3s-node-password-controller: ties the Secret of a node password to its Node, and deletes one whose machine never became a Node.

@@ -25,6 +25,8 @@ Rules kept here:
   waited, and a person may approve it.
 * A certificate of a user that all machines share (kube-proxy, k3s's controller) is for the machine that has the name. The machine
   requests it with its client certificate. Its key is recorded as a companion, beside the keys of the name, and goes with them.
+* A token with `mooring.dev/ephemeral` says after how much silence its machines are removed. The record keeps that, since the token
+  expires before its machines fall silent.
 * A serving key is not recorded. Its request must name a node well, and the node must be a member.
 """
 
@@ -59,8 +61,8 @@ from mooring.identity import BOOTSTRAP_USER_PREFIX, CREDENTIAL_ID, NODE_PREFIX
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.profiles import BACKDATE, CLIENT_AUTH, SHORT, ttl
 from mooring.pki.x509.signers import K3S_KUBELET_SERVING, KUBELET_SERVING, NODE_SIGNERS
-from mooring.trust.bootstraptoken.restrictions import NODE_NAME
-from mooring.trust.bootstraptoken.token import is_token_id
+from mooring.trust.bootstraptoken.restrictions import NODE_NAME, read_restrictions
+from mooring.trust.bootstraptoken.token import TokenError, is_token_id
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 from mooring.trust.k3s.nodepassword import NAMESPACE as PASSWORD_NAMESPACE
 from mooring.trust.k3s.nodepassword import secret_name as password_secret_name
@@ -194,6 +196,7 @@ class _WantedName:
         token = username.removeprefix(BOOTSTRAP_USER_PREFIX)
         self.token = token if username != token and is_token_id(token) else ""
         self.token_names_node = bool(self.token) and _names(views, self.token, name)
+        self.silence_seconds = _silence_seconds(views, self.token) if self.token else 0
         recorded = spec_of(self.identity).get("nodePasswordUID", "") if self.identity is not None else ""
         secret = views[SECRETS].get(password_secret_name(name), PASSWORD_NAMESPACE) if recorded or password else None
         present = secret["metadata"].get("uid", "") if secret is not None else ""
@@ -258,11 +261,12 @@ class _Claim(_WantedName):
         former = self._certificate if not self.keys or self._certificate == recorded else ""
         if self.identity is None:
             return self._creation(keys, formerCertificate=former, nodePasswordUID=self.password)
-        obtained = spec_of(self.identity).get("token", "")
+        # Proof of the node password is a join. A renewal keeps what the token of the last join said.
+        joined = {"token": self.token, "silenceSeconds": self.silence_seconds} if self.password and self.token else {}
         changed = with_spec(
             self.identity,
             keys=keys,
-            token=self.token or obtained if self.password else obtained,
+            **joined,
             sourceAddress=self.source_address,
             formerCertificate=former,
             nodePasswordUID=self.password or spec_of(self.identity).get("nodePasswordUID", ""),
@@ -284,7 +288,7 @@ class _Claim(_WantedName):
         no client certificate has it. Names of another machine are dropped, too. Keys of a deleted Node are refused already.
         """
         if self.identity is None:
-            return self._creation([], token=self.token, nodePasswordUID=self.password, changedAt=rfc3339(now))
+            return self._creation([], **self._obtained(now))
         if self.is_by_the_machine:
             return Reservation((Update(PLURAL, with_spec(self.identity, nodePasswordUID=self.password)),))
         if self.keys and not self.has_ended:
@@ -297,21 +301,29 @@ class _Claim(_WantedName):
     def replacement(self, entry: Obj, now: datetime) -> Reservation:
         """Return the reservation that gives the name to this key alone."""
         if self.identity is None:
-            return self._creation([entry], token=self.token, nodePasswordUID=self.password, changedAt=rfc3339(now))
+            return self._creation([entry], **self._obtained(now))
         changed = with_spec(
             self.identity,
             keys=[entry],
             companions=[],
             nodeUID="",
             reregisters=False,
-            token=self.token,
+            endReason="",
             sourceAddress=self.source_address,
             formerCertificate="",
-            nodePasswordUID=self.password,
-            changedAt=rfc3339(now),
             certifiedNames=certified_names_of(self.identity) if self.is_password_owner else [],
+            **self._obtained(now),
         )
         return Reservation((Update(PLURAL, changed),))
+
+    def _obtained(self, now: datetime) -> dict[str, object]:
+        """Return the fields of an identity that say how the name was obtained."""
+        return {
+            "token": self.token,
+            "silenceSeconds": self.silence_seconds,
+            "nodePasswordUID": self.password,
+            "changedAt": rfc3339(now),
+        }
 
     def _creation(self, keys: list[Obj], **fields: object) -> Reservation:
         created = new_identity(self.name, keys=keys, sourceAddress=self.source_address, **fields)
@@ -331,6 +343,16 @@ def _names(views: Views, token: str, name: str) -> bool:
     """Return true when the token is for this node and no other."""
     secret = views[SECRETS].get(secret_name(token), NAMESPACE)
     return secret is not None and (secret["metadata"].get("annotations") or {}).get(NODE_NAME) == name
+
+
+def _silence_seconds(views: Views, token: str) -> int:
+    """Return the seconds of silence after which a machine that joins with the token is removed; 0 for no such rule."""
+    secret = views[SECRETS].get(secret_name(token), NAMESPACE)
+    try:
+        silence = read_restrictions(secret).ephemeral if secret is not None else None
+    except TokenError:
+        return 0  # the check of the token's restrictions holds the request; a person may have approved it
+    return int(silence.total_seconds()) if silence is not None else 0
 
 
 def _presented_certificate(csr: Obj) -> str:
