@@ -45,6 +45,7 @@ def test_the_names_are_those_of_kube_controller_manager() -> None:
         "pod-garbage-collector-controller",
         "node-identity-controller",
         "node-lifecycle-controller",
+        "silent-node-controller",
         "k3s-node-password-controller",
         "clusterrole-aggregation-controller",
         "kubernetes-service-controller",

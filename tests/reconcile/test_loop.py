@@ -330,6 +330,16 @@ def edit(namespace: str = "default", name: str = "a", version: str = "1") -> Upd
         pytest.param(Delete("configmaps", "default", "gone", "u"), True, id="what it deletes is gone"),
         pytest.param(Delete("configmaps", "default", "a", "another"), True, id="what it deletes is another object"),
         pytest.param(
+            Delete("configmaps", "default", "a", "another", precondition=lambda views, now: True),
+            False,
+            id="what it deletes with a precondition is another object",
+        ),
+        pytest.param(
+            Delete("configmaps", "default", "a", "", precondition=lambda views, now: False),
+            False,
+            id="the precondition of its deletion has failed",
+        ),
+        pytest.param(
             Create("secrets", {"metadata": {"name": "s", "namespace": "none"}}), True, id="its namespace is gone"
         ),
         pytest.param(
@@ -340,6 +350,14 @@ def edit(namespace: str = "default", name: str = "a", version: str = "1") -> Upd
 @in_room
 async def test_a_plan_continues_or_stops_when(room: Room, action: Action, goes_on: bool) -> None:
     assert await planned_after(room, action) == goes_on
+
+
+@in_room
+async def test_a_deletion_is_judged_at_its_commit(room: Room) -> None:
+    verdicts = [True, False]
+    deletion = Delete("configmaps", "default", "a", "", precondition=lambda views, now: verdicts.pop(0))
+    assert not await planned_after(room, deletion)
+    assert exists(room, "configmaps", "a", "default")
 
 
 @in_room

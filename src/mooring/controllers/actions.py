@@ -53,7 +53,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete with a precondition on uid and, when given, on resourceVersion. Not found and conflict count as success."""
+    """Delete with a precondition on uid and, when given, on resourceVersion. Not found and conflict are success."""
 
     plural: str
     namespace: str
@@ -66,6 +66,9 @@ class Delete:
     """gracePeriodSeconds of the request; None leaves it to the kind."""
     announcement: str = field(default="", compare=False)
     """Line for the operator's log once the object is deleted; empty for none."""
+    precondition: CommitPrecondition | None = field(default=None, compare=False)
+    """Judges the deletion at its commit, as that of an update. With one, a conflict is a failed precondition: the actions that
+    follow are not applied."""
 
     @classmethod
     def of(
@@ -76,6 +79,7 @@ class Delete:
         propagation: str = "",
         grace_seconds: int | None = None,
         announcement: str = "",
+        precondition: CommitPrecondition | None = None,
     ) -> Delete:
         """Delete `obj` with preconditions on its uid and resourceVersion."""
         metadata = obj["metadata"]
@@ -88,6 +92,7 @@ class Delete:
             propagation,
             grace_seconds,
             announcement,
+            precondition,
         )
 
 

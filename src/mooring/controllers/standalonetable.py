@@ -152,6 +152,7 @@ _KUBERNETES = "kube-controller-manager does this work in every cluster"
 _API_SERVER = "the API server does this work itself"
 _SUPERVISOR = "only a Mooring server is a supervisor, and guards what a supervisor states in a request"
 _UNKNOWN_KINDS = "it would have to know every kind of the cluster"
+_MARK = "it keeps its mark in a ConfigMap of kube-system, which is not followed here; mooring node prune does its work by hand"
 _OWN_PODS = "it writes the version of the kind in which a Mooring server stores it"
 
 IN_SERVER: Mapping[str, str] = MappingProxyType(
@@ -166,6 +167,7 @@ IN_SERVER: Mapping[str, str] = MappingProxyType(
         "namespace-controller": _UNKNOWN_KINDS,
         "garbage-collector-controller": _UNKNOWN_KINDS,
         "pod-garbage-collector-controller": _KUBERNETES,
+        "silent-node-controller": _MARK,
         "k3s-supervisor-approver": _SUPERVISOR,
         "k3s-node-password-controller": _SUPERVISOR,
         "clusterrole-aggregation-controller": _KUBERNETES,

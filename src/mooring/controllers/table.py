@@ -40,6 +40,7 @@ from mooring.controllers.serviceaccount import (
     ServiceAccountController,
     ServiceAccountTokenController,
 )
+from mooring.controllers.silence import SilentNodes
 from mooring.pki.jwt.token import TokenKeys
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.authority import Authority
@@ -71,6 +72,8 @@ class ControllerSettings:
     node_recovery: NodeRecovery | None = None
     """Rule for machines whose certificate has expired; None leaves their requests to a person."""
     node_monitor_grace_period: timedelta = GRACE_PERIOD
+    end_silent_members_after: timedelta | None = None
+    """Silence after which a machine is removed whose token says nothing; None for never."""
     trusts_source_address: bool = False
     """True when the API server itself records the address of each requester, and what its supervisor states, as Mooring does."""
     crls: ClientCrls = field(default_factory=ClientCrls)
@@ -157,6 +160,7 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
             settings.signing_duration, settings.deletion_ends_membership, not settings.server_records_deletions
         ),
         "node-lifecycle-controller": lambda settings: NodeLifecycle(settings.node_monitor_grace_period),
+        "silent-node-controller": lambda settings: SilentNodes(settings.end_silent_members_after),
         "k3s-node-password-controller": lambda settings: NodePasswordController(),
         "clusterrole-aggregation-controller": lambda settings: ClusterRoleAggregation(),
         "kubernetes-service-controller": lambda settings: KubernetesService(

@@ -278,11 +278,12 @@ class Reconciler:
     async def _change(self, api: ClusterApi, action: Create | Update | Delete) -> bool:
         """Apply one change; return false when its precondition failed."""
         try:
+            precondition = None if isinstance(action, Create) else action.precondition
+            if precondition is not None and not precondition(self._api.views, self._clock.now()):
+                return False
             if isinstance(action, Create):
                 await api.create(action.plural, action.obj)
             elif isinstance(action, Update):
-                if action.precondition is not None and not action.precondition(self._api.views, self._clock.now()):
-                    return False
                 await api.update(action.plural, action.obj, action.subresource, action.precondition)
             else:
                 await api.delete(action)
@@ -296,8 +297,9 @@ class Reconciler:
         except NamespaceHeldError:
             raise
         except ConflictError:
-            # The change that broke the precondition of a deletion plans the key again. An update is planned again here.
-            return isinstance(action, Delete)
+            # The change that broke the precondition of a deletion plans the key again. An update is planned again here, and a
+            # deletion whose plan says what follows from it.
+            return isinstance(action, Delete) and action.precondition is None
         except ForbiddenError as error:
             if any(cause.reason == "NamespaceTerminating" for cause in error.details.causes):
                 return True

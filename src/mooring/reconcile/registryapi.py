@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 from mooring.api.kind import APISERVER, Change
 from mooring.api.kinds import BY_PLURAL
@@ -92,7 +91,7 @@ class RegistryApi:
             metadata.get("namespace", ""),
             metadata["name"],
             obj,
-            replace(self._change(), gate=None if precondition is None else self._gate(precondition)),
+            self._change(precondition),
             WriteOptions(field_manager=self._manager),
             subresource,
         )
@@ -106,14 +105,14 @@ class RegistryApi:
             propagation=action.propagation,
         )
         await self._registry.writer.delete(
-            BY_PLURAL[action.plural], action.namespace, action.name, options, self._change()
+            BY_PLURAL[action.plural], action.namespace, action.name, options, self._change(action.precondition)
         )
 
     async def allows(self, review: Obj) -> bool:
         return self._authorize(subject_access_attributes(review)).allowed
 
-    def _gate(self, precondition: CommitPrecondition) -> PlanGate:
-        return PlanGate(lambda: precondition(self._registry.views, self._clock.now()))
-
-    def _change(self) -> Change:
-        return Change(API_SERVER_USER, self._clock.now(), writer=self._writer)
+    def _change(self, precondition: CommitPrecondition | None = None) -> Change:
+        gate = None
+        if precondition is not None:
+            gate = PlanGate(lambda: precondition(self._registry.views, self._clock.now()))
+        return Change(API_SERVER_USER, self._clock.now(), gate=gate, writer=self._writer)

@@ -12,6 +12,7 @@ from mooring.settings.declaration import (
     BOOLEAN,
     COMMA_SEPARATED,
     DURATION,
+    OPTIONAL_DURATION,
     PORT,
     TEXT,
     Settings,
@@ -21,6 +22,13 @@ from mooring.settings.declaration import (
 
 parse_grace_period = duration_within(timedelta(seconds=10), timedelta(hours=24))
 """A node renews its Lease every ten seconds."""
+_within_silence = duration_within(timedelta(hours=1), timedelta(days=3650))
+"""An hour: a setting for all machines must not remove those that are being repaired."""
+
+
+def parse_silence(value: timedelta | None, key: str) -> timedelta | None:
+    """Return the silence after which machines are removed; None for never. Raises ConfigError."""
+    return None if value is None else _within_silence(value, key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +49,14 @@ class ControllerManagerSettings(Settings):
         default=timedelta(seconds=50),
         meaning="Time without a renewed Lease and without a status after which the conditions of a Node become Unknown.",
         parse=parse_grace_period,
+    )
+    end_silent_members_after: timedelta | None = setting(
+        OPTIONAL_DURATION,
+        default=None,
+        meaning="Silence, such as 90d, after which the Node of a machine is deleted, which ends its membership; at least 1h. A "
+        "machine whose token says otherwise follows its token.",
+        default_note="never",
+        parse=parse_silence,
     )
 
 

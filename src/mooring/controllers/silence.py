@@ -1,0 +1,297 @@
+"""silent-node-controller: deletes the Nodes of machines that were silent for longer than they may be.
+
+Rules kept here:
+* The rule of a machine is `spec.silenceSeconds` of its NodeIdentity, from its token, else `--end-silent-members-after`. A Node with
+  the annotation `mooring.dev/may-be-silent: "true"` has none.
+* Silence begins when node-lifecycle-controller sets Ready to Unknown, by the clock of the server; without a Ready condition, when
+  the Node was created. Clocks of machines are not compared.
+* Silence counts only while this controller observes it. The mark, a ConfigMap, says since when it does without a break, also across
+  restarts. After a break of `UNOBSERVED`, or a clock that was set, ages start again. The mark is written while a machine is silent.
+* A process judges a machine only after it has observed the time steadily: a clock that was set by less than the mark notices, or a
+  Lease that was renewed before the start, shows by then.
+* A Lease that is renewed breaks the silence, although the conditions do not say so yet. It is compared again at the commit.
+* Machines that fell silent together, and are more than a share of all, were cut off with their site. None of them is removed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import islice
+
+from mooring.api.core.event import new_event
+from mooring.api.mooring.membership import is_terminating, was_deleted, with_spec
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.mooring.nodeidentity import SILENT
+from mooring.api.objectmeta import spec_of
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.clock import parse_rfc3339, rfc3339
+from mooring.controllers.actions import Action, CommitPrecondition, Create, Delete, Entropy, Key, Requeue, Update
+from mooring.controllers.node import EVERY, LEASE_NAMESPACE, LEASES, NODES, ready_condition
+from mooring.duration import format_duration
+
+CONFIG_MAPS, EVENTS = "configmaps", "events"
+MARK_NAMESPACE, MARK = "kube-system", "mooring-silence"
+OBSERVED_SINCE, LAST_OBSERVED, HELD_BACK, MESSAGE = "observedSince", "lastObserved", "heldBack", "message"
+MAY_BE_SILENT = "mooring.dev/may-be-silent"
+"""Annotation of a Node whose machine is not removed for silence."""
+
+PERIOD = timedelta(seconds=20)
+"""Time between two judgements, and the difference of clocks that is not noticed: a sixth of the shortest rule."""
+MARK_PERIOD = timedelta(minutes=1)
+"""Time between two writes of the mark."""
+UNOBSERVED = timedelta(minutes=5)
+"""Age of the mark after which ages start again: longer than the restart of a server, or another leader, takes."""
+UNCHANGED = timedelta(minutes=1)
+"""Time for which a process sees the same Lease before it removes the machine. An agent renews its Lease every ten seconds."""
+TOGETHER = timedelta(hours=1)
+"""Difference of the beginnings of silences that have one cause."""
+SHARE = 4
+"""More than one machine in this many that fall silent together were cut off. One machine is never a site."""
+MAX_REMOVALS = 20
+"""Machines that one plan removes; others follow at the next judgement. A conflict repeats the plan, so that it must stay short."""
+
+
+@dataclass(slots=True)
+class ObservedLease:
+    """Lease of a silent machine, as this process saw it."""
+
+    uid: str
+    """uid of the Node."""
+    renewed: str
+    since: datetime
+    """Time since which it was seen unchanged."""
+    changed: datetime | None = None
+    """Time at which a renewal was seen last."""
+
+
+@dataclass(frozen=True, slots=True)
+class SilentMachine:
+    """A machine that is silent now."""
+
+    node: Obj
+    identity: Obj | None
+    since: datetime
+    rule: timedelta | None
+    """Silence after which it is removed; None for never."""
+
+    @property
+    def name(self) -> str:
+        return str(self.node["metadata"]["name"])
+
+    @property
+    def is_ephemeral(self) -> bool:
+        return bool(spec_of(self.identity).get("silenceSeconds")) if self.identity is not None else False
+
+
+@dataclass(slots=True)
+class SilentNodes:
+    """Removes the Nodes of silent machines."""
+
+    limit: timedelta | None = None
+    """Silence after which a machine is removed whose token says nothing; None for never."""
+    name: str = "silent-node-controller"
+    watches: tuple[str, ...] = (NODES, IDENTITIES, LEASES, CONFIG_MAPS)
+    _leases: dict[str, ObservedLease] = field(default_factory=dict)
+    _last: datetime | None = None
+    """Time of the last judgement."""
+    _steady_since: datetime | None = None
+    """Time since which judgements came when they were due."""
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        """Return `EVERY`, whose plan repeats itself while a machine is silent."""
+        return (EVERY,) if plural == NODES else ()
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        if self._last is not None and self._last <= now < self._last + PERIOD:
+            return (Requeue(self._last + PERIOD),)
+        if self._last is None or self._steady_since is None or not self._last <= now < self._last + 2 * PERIOD:
+            self._steady_since = now
+        self._last = now
+        silent = list(self._silent(views, now))
+        ruled = [machine for machine in silent if machine.rule is not None]
+        mark = views[CONFIG_MAPS].get(MARK, MARK_NAMESPACE)
+        self._observe(ruled, views, now)
+        if not ruled:
+            cleared = _marked(mark, _data(mark), 0, "") if mark is not None else ()
+            return (*cleared, *_returned(views, ()))
+        observed_since, last_observed = _observation(mark, now)
+        due = [machine for machine in ruled if self._is_due(machine, observed_since, self._steady_since, now)]
+        free, held = _shared(due, silent, views)
+        removed = tuple(islice(free, MAX_REMOVALS))
+        observed = {OBSERVED_SINCE: rfc3339(observed_since), LAST_OBSERVED: rfc3339(last_observed)}
+        message = _held_message(held)
+        # The mark comes first: what follows may fail, and must not break the observation.
+        actions: list[Action] = [*_marked(mark, observed, len(held), message)]
+        if held and _data(mark).get(HELD_BACK, "0") == "0":
+            actions.append(Create(EVENTS, _held_event(message, now)))
+        actions += _returned(views, removed)
+        for machine in removed:
+            actions += _removal(machine, views, now)
+        return (*actions, Requeue(now + PERIOD))
+
+    def _silent(self, views: Views, now: datetime) -> Iterator[SilentMachine]:
+        identities = views[IDENTITIES]
+        for node in views[NODES].list():
+            since = _silent_since(node)
+            if since is None or is_terminating(node):
+                continue
+            identity = identities.get(node["metadata"]["name"])
+            seconds = spec_of(identity).get("silenceSeconds") if identity is not None else None
+            rule = timedelta(seconds=seconds) if seconds else self.limit
+            if (node["metadata"].get("annotations") or {}).get(MAY_BE_SILENT) == "true":
+                rule = None
+            yield SilentMachine(node, identity, since, rule)
+
+    def _observe(self, machines: Sequence[SilentMachine], views: Views, now: datetime) -> None:
+        """Record the Leases of silent machines, and forget those of others."""
+        observed: dict[str, ObservedLease] = {}
+        for machine in machines:
+            uid, renewed = machine.node["metadata"]["uid"], _renewed(views, machine.name)
+            lease = self._leases.get(machine.name)
+            if lease is None or lease.uid != uid:
+                lease = ObservedLease(uid, renewed, now)
+            elif lease.renewed != renewed:
+                lease = ObservedLease(uid, renewed, now, changed=now)
+            observed[machine.name] = lease
+        self._leases = observed
+
+    def _is_due(self, machine: SilentMachine, observed_since: datetime, steady_since: datetime, now: datetime) -> bool:
+        """Return true for a machine whose observed silence is longer than its rule."""
+        assert machine.rule is not None  # only machines with a rule are judged
+        lease = self._leases[machine.name]
+        begin = max(machine.since, observed_since, lease.changed or machine.since)
+        # The clock may have been set forward by less than UNOBSERVED since the silence began.
+        steady = now - steady_since >= min(machine.rule, UNOBSERVED)
+        return steady and now - lease.since >= UNCHANGED and now - begin > machine.rule
+
+
+def _silent_since(node: Obj) -> datetime | None:
+    """Return when the silence of a machine began; None for one that is not silent, or whose silence cannot be told."""
+    ready = ready_condition(node)
+    if ready is not None and ready.get("status") != "Unknown":
+        return None
+    text = node["metadata"].get("creationTimestamp") if ready is None else ready.get("lastTransitionTime")
+    try:
+        return parse_rfc3339(text or "")
+    except ValueError:
+        return None
+
+
+def _renewed(views: Views, name: str) -> str:
+    lease = views[LEASES].get(name, LEASE_NAMESPACE)
+    return str(((lease or {}).get("spec") or {}).get("renewTime") or "")
+
+
+def _data(mark: Obj | None) -> dict[str, str]:
+    return (mark or {}).get("data") or {}
+
+
+def _observation(mark: Obj | None, now: datetime) -> tuple[datetime, datetime]:
+    """Return since when silence was observed without a break, and the time of observation to write.
+
+    A mark that is missing, old, unreadable or of the future begins again.
+    """
+    try:
+        since, last = (parse_rfc3339(_data(mark).get(name, "")) for name in (OBSERVED_SINCE, LAST_OBSERVED))
+    except ValueError:
+        return now, now
+    if not (since <= last and now - UNOBSERVED <= last <= now + PERIOD):
+        return now, now
+    return since, last if now - last < MARK_PERIOD else now
+
+
+def _marked(mark: Obj | None, observed: dict[str, str], held: int, message: str) -> Sequence[Action]:
+    """Return the write of the mark; none when it says the same."""
+    kept = {name: observed[name] for name in (OBSERVED_SINCE, LAST_OBSERVED) if name in observed}
+    data = kept | {HELD_BACK: str(held)} | ({MESSAGE: message} if message else {})
+    if mark is None:
+        metadata = {"name": MARK, "namespace": MARK_NAMESPACE}
+        return (Create(CONFIG_MAPS, {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data}),)
+    if _data(mark) == data:
+        return ()
+    # Said once, and not with each number.
+    begins = held and _data(mark).get(HELD_BACK, "0") == "0"
+    return (Update(CONFIG_MAPS, {**mark, "data": data}, announcement=message if begins else ""),)
+
+
+def _shared(
+    due: Sequence[SilentMachine], silent: Sequence[SilentMachine], views: Views
+) -> tuple[list[SilentMachine], list[SilentMachine]]:
+    """Return the machines that are due and may be removed, and those that fell silent with more than the share of all."""
+    beginnings = sorted(machine.since for machine in silent)
+    nodes = sum(1 for node in views[NODES].list() if not is_terminating(node))
+    free: list[SilentMachine] = []
+    held: list[SilentMachine] = []
+    for machine in due:
+        first = bisect_left(beginnings, machine.since - TOGETHER)
+        together = bisect_right(beginnings, machine.since + TOGETHER) - first
+        (held if together > max(1, nodes // SHARE) else free).append(machine)
+    return free, held
+
+
+def _held_message(held: Sequence[SilentMachine]) -> str:
+    if not held:
+        return ""
+    return (
+        f"silent machines that are not removed: {len(held)}, {held[0].name} among them. More than a quarter of all fell silent "
+        "within an hour, as when a site is cut off. If they do not come back, delete their Nodes: mooring node prune"
+    )
+
+
+def _held_event(message: str, now: datetime) -> Obj:
+    about = {"apiVersion": "v1", "kind": "Namespace", "name": MARK_NAMESPACE}
+    name = f"{MARK}.{now:%Y%m%d%H%M%S}"
+    return new_event(about, "SilenceHeldBack", message, now, metadata={"name": name}, is_warning=True)
+
+
+def _returned(views: Views, removed: Sequence[SilentMachine]) -> list[Action]:
+    """Return the updates of identities that call a member silent: its removal failed, because it came back meanwhile."""
+    names = {machine.name for machine in removed}
+    updates: list[Action] = []
+    for identity in views[IDENTITIES].list():
+        name = identity["metadata"]["name"]
+        if spec_of(identity).get("endReason") != SILENT or name in names:
+            continue
+        node = views[NODES].get(name)
+        if node is not None and not was_deleted(identity, node):
+            updates.append(Update(IDENTITIES, with_spec(identity, endReason="")))
+    return updates
+
+
+def _removal(machine: SilentMachine, views: Views, now: datetime) -> Iterator[Action]:
+    """Yield the record of the reason, the deletion, and the Event about it."""
+    still_silent = _still_silent(machine, _renewed(views, machine.name))
+    identity, metadata = machine.identity, machine.node["metadata"]
+    if identity is not None and spec_of(identity).get("endReason") != SILENT:
+        yield Update(IDENTITIES, with_spec(identity, endReason=SILENT), precondition=still_silent)
+    text = _removal_message(machine)
+    yield Delete.of(NODES, machine.node, announcement=text, precondition=still_silent)
+    about = {"apiVersion": "v1", "kind": "Node", "name": machine.name, "uid": metadata["uid"]}
+    # By the uid of the Node: a plan that is repeated records it once.
+    name = f"{machine.name[:200]}.{metadata['uid'][:36]}"
+    yield Create(EVENTS, new_event(about, SILENT, text, now, metadata={"name": name}, is_warning=True))
+
+
+def _still_silent(machine: SilentMachine, renewed: str) -> CommitPrecondition:
+    version = machine.node["metadata"]["resourceVersion"]
+
+    def holds(views: Views, now: datetime) -> bool:
+        node = views[NODES].get(machine.name)
+        unchanged = node is not None and node["metadata"]["resourceVersion"] == version
+        return unchanged and _renewed(views, machine.name) == renewed
+
+    return holds
+
+
+def _removal_message(machine: SilentMachine) -> str:
+    assert machine.rule is not None  # only machines with a rule are removed
+    rule = "which its token set" if machine.is_ephemeral else "--end-silent-members-after"
+    way = "" if machine.is_ephemeral else ", or approve its request (mooring csr approve)"
+    return (
+        f"the Node {machine.name} was deleted, because its machine has been silent since {rfc3339(machine.since)}, for longer than "
+        f"{format_duration(machine.rule)} ({rule}). To let it back: run mooring join on it with a valid token{way}"
+    )

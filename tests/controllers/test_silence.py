@@ -1,0 +1,346 @@
+"""silent-node-controller: machines that never come back are removed, and none because of an outage, a clock or a lost site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mooring.api.core.event import KIND as EVENT
+from mooring.api.view import Views
+from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
+from mooring.controllers.actions import Action, Create, Delete, Requeue, Update
+from mooring.controllers.node import EVERY
+from mooring.controllers.silence import MAX_REMOVALS, PERIOD, UNOBSERVED, SilentNodes
+from tests.support.plans import HOUR, NOW, enqueued, moment, plan, thing, views, with_metadata
+
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+RULE = timedelta(minutes=30)
+
+
+def node(name: str = "n1", ready: str = "Unknown", since: str = moment(timedelta(0)), **metadata: Any) -> Obj:
+    conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": since}] if ready else []
+    return thing(name, metadata={"creationTimestamp": since, **metadata}, status={"conditions": conditions})
+
+
+def identity(name: str = "n1", **spec: Any) -> Obj:
+    return thing(name, spec={"keys": [{"notAfter": moment(DAY)}], "silenceSeconds": 1800, **spec})
+
+
+def lease(renewed: str, name: str = "n1") -> Obj:
+    return thing(name, "kube-node-lease", spec={"renewTime": renewed})
+
+
+HEALTHY = tuple(node(f"healthy-{number}", "True") for number in range(4))
+
+
+class Cluster:
+    """Objects that a controller judges every `PERIOD`, and that it changes as the loop lets it."""
+
+    def __init__(self, *nodes: Obj, identities: Sequence[Obj] = (), limit: timedelta | None = RULE) -> None:
+        self.nodes = {one["metadata"]["name"]: one for one in nodes}
+        self.identities = {one["metadata"]["name"]: one for one in identities}
+        self.leases: dict[str, Obj] = {}
+        self.mark: Obj | None = None
+        self.events: list[Obj] = []
+        self.log: list[str] = []
+        self.marks_written = 0
+        self.limit, self.now = limit, NOW
+        self.restart()
+
+    def restart(self) -> None:
+        self.controller = SilentNodes(self.limit)
+
+    @property
+    def views(self) -> Views:
+        return views(
+            nodes=self.nodes.values(),
+            nodeidentities=self.identities.values(),
+            leases=self.leases.values(),
+            configmaps=[self.mark] if self.mark is not None else [],
+        )
+
+    def judge(self) -> list[Action]:
+        actions = plan(self.controller, EVERY, self.views, self.now)
+        for action in actions:
+            self._apply(action)
+        return actions
+
+    def _apply(self, action: Action) -> None:
+        if isinstance(action, Delete):
+            assert action.precondition is not None
+            assert action.precondition(self.views, self.now)
+            assert action.resource_version == "7"
+            del self.nodes[action.name]
+            self.log.append(action.announcement)
+        elif isinstance(action, Create | Update):
+            if action.plural == "configmaps":
+                self.mark = {**thing("mooring-silence", "kube-system"), **action.obj}
+                self.marks_written += 1
+                if isinstance(action, Update) and action.announcement:
+                    self.log.append(action.announcement)
+            elif action.plural == "events":
+                assert EVENT.validate(action.obj) == []
+                self.events.append(action.obj)
+            else:
+                self.identities[action.obj["metadata"]["name"]] = action.obj
+        else:
+            assert isinstance(action, Requeue)
+
+    def run(self, span: timedelta) -> Cluster:
+        """Judge until `span` has passed."""
+        ends = self.now + span
+        while self.now < ends:
+            self.judge()
+            self.now += PERIOD
+        return self
+
+    @property
+    def silent(self) -> list[str]:
+        return [name for name in self.nodes if not name.startswith("healthy")]
+
+
+def test_a_machine_that_never_comes_back_is_removed() -> None:
+    cluster = Cluster(*HEALTHY, node(), identities=[identity(silenceSeconds=None)])
+    assert cluster.run(RULE).silent == ["n1"]
+    assert cluster.run(MINUTE).silent == []
+    assert cluster.identities["n1"]["spec"]["endReason"] == "Silent"
+    (event,) = cluster.events
+    assert event["reason"] == "Silent"
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-of-n1"}
+    assert event["message"] == (
+        "the Node n1 was deleted, because its machine has been silent since 2026-01-02T03:04:05Z, for longer than 30m0s "
+        "(--end-silent-members-after). To let it back: run mooring join on it with a valid token, or approve its request "
+        "(mooring csr approve)"
+    )
+    assert cluster.log == [event["message"]]
+
+
+def test_the_rule_of_the_token_comes_before_that_of_the_server() -> None:
+    cluster = Cluster(*HEALTHY, node(), identities=[identity(silenceSeconds=120)])
+    assert cluster.run(2 * MINUTE).silent == ["n1"]
+    assert cluster.run(MINUTE).silent == []
+    assert "2m0s (which its token set)" in cluster.log[0]
+    assert cluster.log[0].endswith("with a valid token")
+
+
+@pytest.mark.parametrize(
+    ("found", "limit", "identities"),
+    [
+        pytest.param(node(ready="True"), RULE, [identity()], id="a machine that reports"),
+        pytest.param(node(ready="False"), RULE, [identity()], id="a machine that is not ready, and says so"),
+        pytest.param(node(), None, [], id="without a rule"),
+        pytest.param(node(), None, [identity(silenceSeconds=None)], id="with a record that has none"),
+        pytest.param(node(annotations={"mooring.dev/may-be-silent": "true"}), RULE, [identity()], id="exempt"),
+        pytest.param(node(deletionTimestamp=moment(HOUR)), RULE, [identity()], id="deleted, and held by a finalizer"),
+        pytest.param(node(since="junk"), RULE, [identity()], id="with a time that cannot be read"),
+        pytest.param(node(since=moment(DAY)), RULE, [identity()], id="silent since tomorrow, by another clock"),
+    ],
+)
+def test_what_is_not_removed(found: Obj, limit: timedelta | None, identities: list[Obj]) -> None:
+    assert Cluster(*HEALTHY, found, identities=identities, limit=limit).run(2 * HOUR).silent == ["n1"]
+
+
+@pytest.mark.parametrize("text", ["false", "", "True"])
+def test_only_true_exempts(text: str) -> None:
+    found = node(annotations={"mooring.dev/may-be-silent": text})
+    assert Cluster(*HEALTHY, found).run(HOUR).silent == []
+
+
+def test_a_node_that_never_reported_is_silent_since_its_creation() -> None:
+    assert Cluster(*HEALTHY, node(ready="")).run(RULE + MINUTE).silent == []
+
+
+def test_the_mark_is_written_once_a_minute_and_only_while_a_machine_is_silent() -> None:
+    assert Cluster(*HEALTHY).run(HOUR).mark is None
+    cluster = Cluster(*HEALTHY, node(), limit=DAY).run(10 * MINUTE)
+    assert cluster.marks_written == 10
+    cluster.nodes["n1"] = node(ready="True")
+    cluster.run(10 * MINUTE)
+    assert cluster.marks_written == 10
+
+
+def test_an_outage_of_the_server_is_not_silence() -> None:
+    cluster = Cluster(*HEALTHY, node()).run(RULE - MINUTE)
+    cluster.now += UNOBSERVED + MINUTE
+    cluster.restart()
+    assert cluster.run(RULE).silent == ["n1"]
+    assert cluster.run(MINUTE).silent == []
+
+
+def test_a_short_restart_does_not_begin_again() -> None:
+    cluster = Cluster(*HEALTHY, node()).run(RULE - 4 * MINUTE)
+    cluster.now += 2 * MINUTE
+    cluster.restart()
+    assert cluster.run(UNOBSERVED).silent == ["n1"]
+    assert cluster.run(MINUTE).silent == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda data: None, id="missing"),
+        pytest.param(lambda data: {}, id="empty"),
+        pytest.param(lambda data: {**data, "observedSince": "junk"}, id="unreadable"),
+        pytest.param(lambda data: {**data, "lastObserved": moment(DAY)}, id="of the future"),
+        pytest.param(lambda data: {**data, "observedSince": moment(DAY)}, id="begun after it was written"),
+        pytest.param(lambda data: {**data, "lastObserved": moment(timedelta(0))}, id="old"),
+    ],
+)
+def test_a_mark_that_says_nothing_begins_again(change: Any) -> None:
+    cluster = Cluster(*HEALTHY, node()).run(RULE - MINUTE)
+    assert cluster.mark is not None
+    data = change(cluster.mark["data"])
+    cluster.mark = {**cluster.mark, "data": data} if data is not None else None
+    cluster.restart()
+    assert cluster.run(RULE).silent == ["n1"]
+    assert cluster.run(MINUTE).silent == []
+
+
+@pytest.mark.parametrize("jump", [6 * MINUTE, HOUR, 3650 * DAY, -HOUR, -365 * DAY])
+def test_a_clock_that_is_set_ends_no_membership(jump: timedelta) -> None:
+    cluster = Cluster(*HEALTHY, node()).run(RULE - MINUTE)
+    cluster.now += jump
+    assert cluster.run(RULE - MINUTE).silent == ["n1"]
+
+
+def test_a_small_jump_of_the_clock_does_not_shorten_a_short_rule() -> None:
+    cluster = Cluster(*HEALTHY, node(), limit=2 * MINUTE).run(MINUTE)
+    cluster.now += 4 * MINUTE
+    assert cluster.run(2 * MINUTE).silent == ["n1"]
+    assert cluster.run(MINUTE).silent == []
+
+
+def test_a_machine_that_falls_silent_later_waits_for_its_own_silence_only() -> None:
+    cluster = Cluster(*HEALTHY).run(10 * HOUR)
+    cluster.nodes["n1"] = node(since=rfc3339(cluster.now))
+    assert cluster.run(RULE + MINUTE).silent == []
+
+
+def test_a_lease_that_is_renewed_breaks_the_silence() -> None:
+    cluster = Cluster(*HEALTHY, node()).run(RULE - MINUTE)
+    cluster.leases["n1"] = lease("after")
+    assert cluster.run(RULE).silent == ["n1"]
+    assert cluster.run(MINUTE).silent == []
+
+
+def test_another_node_of_the_name_is_another_machine() -> None:
+    cluster = Cluster(*HEALTHY, node()).run(RULE - MINUTE)
+    cluster.nodes["n1"] = node(uid="u2", since=rfc3339(cluster.now))
+    assert cluster.run(RULE).silent == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "holds"),
+    [
+        pytest.param({}, True, id="nothing changed"),
+        pytest.param({"leases": [lease("now")]}, False, id="the Lease was renewed"),
+        pytest.param({"nodes": [with_metadata(node(), resourceVersion="8")]}, False, id="the Node was changed"),
+        pytest.param({"nodes": []}, False, id="the Node is gone"),
+    ],
+)
+def test_a_heartbeat_between_plan_and_commit_stops_the_removal(changed: dict[str, Any], holds: bool) -> None:
+    cluster = Cluster(*HEALTHY, node(), identities=[identity()]).run(RULE)
+    before = cluster.views
+    cluster.judge()
+    cluster.now += PERIOD
+    removal = [
+        action for action in plan(cluster.controller, EVERY, before, cluster.now) if not isinstance(action, Requeue)
+    ]
+    record, deletion, event = removal[-3:]
+    assert isinstance(record, Update)
+    assert isinstance(deletion, Delete)
+    assert isinstance(event, Create)
+    for action in (record, deletion):
+        assert action.precondition is not None
+        assert action.precondition(views(**{"nodes": [node()], **changed}), cluster.now) is holds
+
+
+def test_a_machine_that_came_back_is_not_called_silent() -> None:
+    cluster = Cluster(*HEALTHY, node(ready="True"), identities=[identity(endReason="Silent")])
+    cluster.judge()
+    assert "endReason" not in cluster.identities["n1"]["spec"]
+
+
+def test_a_removal_that_failed_after_its_record_is_repeated() -> None:
+    cluster = Cluster(*HEALTHY, node(), identities=[identity(endReason="Silent")])
+    cluster.run(RULE - 2 * PERIOD)
+    cluster.identities["n1"] = identity(endReason="Silent")
+    cluster.controller.limit = None
+    cluster.run(MINUTE + 2 * PERIOD)
+    assert cluster.silent == []
+
+
+@pytest.mark.parametrize(
+    "identity_of_gone",
+    [identity("n2", endReason="Silent"), identity("healthy-1", endReason="Silent", nodeUID="another")],
+)
+def test_an_ended_membership_keeps_its_reason(identity_of_gone: Obj) -> None:
+    assert plan(SilentNodes(), EVERY, Cluster(*HEALTHY, identities=[identity_of_gone]).views) == []
+
+
+def site(size: int, since: datetime = NOW) -> list[Obj]:
+    return [node(f"n{number}", since=rfc3339(since + number * MINUTE / 10)) for number in range(size)]
+
+
+@pytest.mark.parametrize(
+    ("size", "healthy", "left"),
+    [(1, 0, 0), (2, 1, 2), (1, 1, 0), (2, 6, 0), (3, 5, 3), (25, 75, 0), (26, 74, 26)],
+)
+def test_never_more_than_a_share_at_a_time(size: int, healthy: int, left: int) -> None:
+    others = [node(f"healthy-{number}", "True") for number in range(healthy)]
+    assert len(Cluster(*site(size), *others).run(RULE + 10 * MINUTE).silent) == left
+
+
+def test_machines_without_a_rule_are_silent_with_their_site() -> None:
+    identities = [identity("n0")]
+    assert len(Cluster(*site(3), *HEALTHY, identities=identities, limit=None).run(HOUR).silent) == 3
+
+
+def test_machines_that_fell_silent_on_different_days_are_no_site() -> None:
+    days = [node(f"n{number}", since=moment(-number * 2 * HOUR)) for number in range(6)]
+    assert Cluster(*days, *HEALTHY).run(HOUR).silent == []
+
+
+def test_a_site_that_was_cut_off_is_said_once() -> None:
+    cluster = Cluster(*site(6), *HEALTHY).run(RULE + 2 * HOUR)
+    (event,) = cluster.events
+    assert event["reason"] == "SilenceHeldBack"
+    assert event["type"] == "Warning"
+    assert len(cluster.log) == 1
+    assert cluster.log[0].startswith("silent machines that are not removed: 4, n0 among them.")
+    assert cluster.mark is not None
+    assert cluster.mark["data"]["heldBack"] == "6"
+    assert "mooring node prune" in cluster.mark["data"]["message"]
+    # The site is back.
+    cluster.nodes = {one["metadata"]["name"]: one for one in HEALTHY}
+    cluster.run(MINUTE)
+    assert cluster.mark["data"]["heldBack"] == "0"
+    assert "message" not in cluster.mark["data"]
+
+
+def test_many_machines_are_removed_in_several_plans() -> None:
+    fleet = [node(f"healthy-{number}", "True") for number in range(4 * MAX_REMOVALS + 100)]
+    cluster = Cluster(*[node(f"n{number}") for number in range(MAX_REMOVALS + 1)], *fleet)
+    cluster.run(RULE)
+    while len(cluster.silent) == MAX_REMOVALS + 1:
+        cluster.run(PERIOD)
+    assert len(cluster.silent) == 1
+    assert cluster.run(MINUTE).silent == []
+
+
+def test_a_judgement_before_its_time_waits() -> None:
+    controller = SilentNodes(RULE)
+    found = Cluster(*HEALTHY, node()).views
+    assert plan(controller, EVERY, found)[-1] == Requeue(NOW + PERIOD)
+    assert plan(controller, EVERY, found, NOW + PERIOD / 2) == [Requeue(NOW + PERIOD)]
+
+
+def test_only_events_of_nodes_are_judged() -> None:
+    cluster = Cluster(*HEALTHY, node(), identities=[identity()])
+    cluster.leases["n1"] = lease("now")
+    assert set(enqueued(cluster.controller, cluster.views)) == {EVERY}
+    assert len(enqueued(cluster.controller, cluster.views)) == len(cluster.nodes)
