@@ -219,6 +219,24 @@ def test_a_node_that_changed_is_judged_again(
     assert ("c-33" in names(peer)) is (outcome != "gone")
 
 
+@pytest.mark.parametrize(
+    ("renewed", "stays"),
+    [
+        pytest.param(timedelta(0), True, id="a moment ago"),
+        pytest.param(33 * DAY, False, id="when it fell silent"),
+        pytest.param(None, False, id="never"),
+    ],
+)
+def test_a_node_whose_lease_is_renewed_stays(
+    renewed: timedelta | None, stays: bool, peer: KubernetesPeer, command: CommandLine
+) -> None:
+    spec = {"renewTime": ago(renewed)} if renewed is not None else {}
+    peer.put("leases", {"metadata": {"name": "c-33"}, "spec": spec}, "kube-node-lease")
+    done = command("node", "prune", "--silent", "30d", "--yes")
+    assert (done.code, "node/c-33 came back, and stays" in done.out) == (0, stays)
+    assert ("c-33" in names(peer)) is stays
+
+
 def test_a_conflict_with_another_program_is_repeated_with_the_new_version(
     peer: KubernetesPeer, command: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +359,22 @@ def test_the_membership_of_a_silent_machine_ends(live_server: LiveServer, moorin
     assert (document["state"], document["endReason"], document["silenceSeconds"]) == ("Ended", "Silent", 1800)
     status = json.loads(mooring.done("status", "-o", "json", *of(live_server)))["machines"]
     assert (status["endedBySilence"], status["heldBack"]) == (1, 0)
+
+
+def test_a_reason_that_a_server_took_back_meanwhile_is_written_again(
+    live_server: LiveServer, mooring: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence(live_server, "member", 50 * DAY)
+    delete = ClusterClient.delete
+
+    async def call(self: ClusterClient, target: str, called: str, **more: Any) -> Obj:
+        await self.patch("nodeidentities", "member", {"spec": {"endReason": None}})
+        return await delete(self, target, called, **more)
+
+    monkeypatch.setattr(ClusterClient, "delete", call)
+    mooring.done("node", "prune", "--silent", "45d", "--yes", *of(live_server))
+    identity = live_server.run(lambda client: client.get("nodeidentities", "member"))
+    assert identity["spec"]["endReason"] == "Silent"
 
 
 @pytest.mark.parametrize("changed", ["status", "forbidden"])

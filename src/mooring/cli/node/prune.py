@@ -6,7 +6,7 @@ Rules kept here:
 * Nodes that are being deleted, and those with the annotation EXEMPT, are left out.
 * Nodes are listed before the question. Without a terminal --yes takes its place.
 * A deletion names the version of the Node that was judged. A Node that changed meanwhile is judged again, and stays when its
-  machine came back.
+  machine came back. So does one whose Lease was renewed a moment ago.
 * The NodeIdentity gets the reason before the Node is deleted, because that write ends the membership. The reason is removed again
   when the Node stays.
 * One failure does not stop the others. A server that cannot be reached does.
@@ -38,12 +38,22 @@ from mooring.cli.printing import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.duration import format_duration
-from mooring.errors import ApiError, ConfigError, ConflictError, NotFoundError, PeerError, UnauthorizedError
+from mooring.errors import (
+    ApiError,
+    ConfigError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    PeerError,
+    UnauthorizedError,
+)
 
 EXEMPT = "mooring.dev/may-be-silent"
 """Annotation of a Node: `"true"` keeps it, however long its machine is silent."""
 MIN_SILENCE = timedelta(minutes=2)
 """Shortest silence. A Node counts as lost after about 50 seconds, and a machine that starts again is silent for about a minute."""
+LEASES = "kube-node-lease"
+"""Namespace of the Leases of Nodes."""
 MAX_CONFLICTS = 10
 """Judgements of one Node that other programs change, as in kubectl."""
 HEADERS = ("NAME", "SILENT SINCE", "SILENT FOR", "AGE", "TOKEN")
@@ -258,12 +268,14 @@ class _Pruning:
         except (ApiError, PeerError):
             await self._record(one, None)
             raise
-        if outcome == CAME_BACK:
-            await self._record(one, None)
+        # A server takes the reason from a member: between the two requests it may have done so.
+        await self._record(one, None if outcome == CAME_BACK else nodeidentity.SILENT)
         return outcome
 
     async def _deleted(self, one: SilentNode) -> str:
         metadata = one.node["metadata"]
+        if await self._is_renewed(one.name):
+            return CAME_BACK
         for attempt in range(1, MAX_CONFLICTS + 1):
             version = metadata["resourceVersion"]
             call = partial(self.client.delete, NODES, one.name, uid=metadata["uid"], resource_version=version)
@@ -288,6 +300,15 @@ class _Pruning:
                 return CAME_BACK
             metadata = node["metadata"]
         raise AssertionError("the last attempt returns or raises")
+
+    async def _is_renewed(self, name: str) -> bool:
+        """Return True when the Lease was renewed a moment ago: a kubelet that starts does so before it posts its status."""
+        try:
+            lease = await self.chosen.retry(partial(self.client.get, "leases", name, LEASES))
+            renewed = parse_rfc3339(str(spec_of(lease).get("renewTime") or ""))
+        except (ForbiddenError, NotFoundError, ValueError):
+            return False
+        return abs(_server_time(self.client) - renewed) < MIN_SILENCE
 
     async def _record(self, one: SilentNode, reason: str | None) -> None:
         """Write the reason in the NodeIdentity, where there is one that the user may write."""
