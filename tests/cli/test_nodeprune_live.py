@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli.node import prune
-from mooring.cli.node.prune import EXEMPT, silent_since
+from mooring.cli.node.prune import silence_begin
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339
+from mooring.controllers.silence import MAY_BE_SILENT
 from mooring.errors import ConflictError, ForbiddenError, NotFoundError
 from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support.commandline import CommandLine, mooring
@@ -49,15 +49,15 @@ def node(status: str = "Unknown", since: str | None = THEN, **metadata: Any) -> 
         pytest.param(node("True"), None, id="ready"),
         pytest.param(node("False"), None, id="not ready, and reports"),
         pytest.param(node(deletionTimestamp=THEN), None, id="being deleted"),
-        pytest.param(node(annotations={EXEMPT: "true"}), None, id="exempt"),
-        pytest.param(node(annotations={EXEMPT: "false"}), THEN, id="not exempt"),
+        pytest.param(node(annotations={MAY_BE_SILENT: "true"}), None, id="exempt"),
+        pytest.param(node(annotations={MAY_BE_SILENT: "false"}), THEN, id="not exempt"),
         pytest.param(node(since=None), None, id="unknown since no time"),
         pytest.param(node(since="yesterday"), None, id="unknown since an unreadable time"),
         pytest.param(node("", creationTimestamp=None), None, id="without a time of creation"),
     ],
 )
 def test_a_node_is_silent_since(found: Obj, since: str | None) -> None:
-    silent = silent_since(found)
+    silent = silence_begin(found)
     assert (silent and rfc3339(silent)) == since
 
 
@@ -333,7 +333,7 @@ def silence(server: LiveServer, name: str, span: timedelta, annotations: dict[st
 
 def test_the_membership_of_a_silent_machine_ends(live_server: LiveServer, mooring: CommandLine) -> None:
     silence(live_server, "lost-1", 50 * DAY)
-    silence(live_server, "lost-2", 50 * DAY, {prune.EXEMPT: "true"})
+    silence(live_server, "lost-2", 50 * DAY, {MAY_BE_SILENT: "true"})
     done = mooring("node", "prune", "--silent", "45d", "--yes", "-o", "json", *of(live_server))
     assert done.code == 0, done.err
     document = json.loads(done.out)

@@ -136,7 +136,7 @@ class SilentNodes:
     def _silent(self, views: Views, now: datetime) -> Iterator[SilentMachine]:
         identities = views[IDENTITIES]
         for node in views[NODES].list():
-            since = _silent_since(node)
+            since = silent_since(node)
             if since is None or is_terminating(node):
                 continue
             identity = identities.get(node["metadata"]["name"])
@@ -169,7 +169,7 @@ class SilentNodes:
         return steady and now - lease.since >= UNCHANGED and now - begin > machine.rule
 
 
-def _silent_since(node: Obj) -> datetime | None:
+def silent_since(node: Obj) -> datetime | None:
     """Return when the silence of a machine began; None for one that is not silent, or whose silence cannot be told."""
     ready = ready_condition(node)
     if ready is not None and ready.get("status") != "Unknown":

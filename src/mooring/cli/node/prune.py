@@ -3,7 +3,7 @@
 Rules kept here:
 * A machine is silent while the Ready condition of its Node is Unknown, and since the last transition of that condition. A Node that
   never had the condition is silent since its creation. Times are compared with the clock of the server.
-* Nodes that are being deleted, and those with the annotation EXEMPT, are left out.
+* Nodes that are being deleted, and those with the annotation MAY_BE_SILENT, are left out.
 * Nodes are listed before the question. Without a terminal --yes takes its place.
 * A deletion names the version of the Node that was judged. A Node that changed meanwhile is judged again, and stays when its
   machine came back. So does one whose Lease was renewed a moment ago.
@@ -37,6 +37,8 @@ from mooring.cli.options.flags import DAYS, SHOWN, output_option
 from mooring.cli.printing import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import parse_rfc3339, rfc3339
+from mooring.controllers.node import LEASE_NAMESPACE, LEASES
+from mooring.controllers.silence import MAY_BE_SILENT, silent_since
 from mooring.duration import format_duration
 from mooring.errors import (
     ApiError,
@@ -48,12 +50,8 @@ from mooring.errors import (
     UnauthorizedError,
 )
 
-EXEMPT = "mooring.dev/may-be-silent"
-"""Annotation of a Node: `"true"` keeps it, however long its machine is silent."""
 MIN_SILENCE = timedelta(minutes=2)
 """Shortest silence. A Node counts as lost after about 50 seconds, and a machine that starts again is silent for about a minute."""
-LEASES = "kube-node-lease"
-"""Namespace of the Leases of Nodes."""
 MAX_CONFLICTS = 10
 """Judgements of one Node that other programs change, as in kubectl."""
 HEADERS = ("NAME", "SILENT SINCE", "SILENT FOR", "AGE", "TOKEN")
@@ -105,19 +103,12 @@ class SilentNode:
         return {key: value for key, value in fields.items() if value}
 
 
-def silent_since(node: Obj) -> datetime | None:
+def silence_begin(node: Obj) -> datetime | None:
     """Return since when the machine of a Node is silent. None for one that is heard of, and for one that is left out."""
     metadata = node["metadata"]
-    if is_terminating(node) or (metadata.get("annotations") or {}).get(EXEMPT) == "true":
+    if is_terminating(node) or (metadata.get("annotations") or {}).get(MAY_BE_SILENT) == "true":
         return None
-    ready = KnownMachine(metadata["name"], node, None).ready
-    if ready and ready.get("status") != "Unknown":
-        return None
-    try:
-        return parse_rfc3339((ready.get("lastTransitionTime") if ready else metadata.get("creationTimestamp")) or "")
-    except ValueError:
-        # Without a time there is no proof of a silence.
-        return None
+    return silent_since(node)
 
 
 async def find(client: ClusterClient, silence: timedelta) -> tuple[Sequence[SilentNode], datetime]:
@@ -130,7 +121,7 @@ async def find(client: ClusterClient, silence: timedelta) -> tuple[Sequence[Sile
     }
     silent = []
     for node in nodes:
-        since = silent_since(node)
+        since = silence_begin(node)
         if since is not None and now - since >= silence:
             identity = identities.get(node["metadata"]["name"])
             token = spec_of(identity).get("token", "") if identity is not None else ""
@@ -293,7 +284,7 @@ class _Pruning:
                 node = await self.chosen.retry(partial(self.client.get, NODES, one.name))
             except NotFoundError:
                 return GONE
-            since = silent_since(node)
+            since = silence_begin(node)
             if node["metadata"]["uid"] != metadata["uid"] or since is None:
                 return CAME_BACK
             if _server_time(self.client) - since < self.silence:
@@ -304,7 +295,7 @@ class _Pruning:
     async def _is_renewed(self, name: str) -> bool:
         """Return True when the Lease was renewed a moment ago: a kubelet that starts does so before it posts its status."""
         try:
-            lease = await self.chosen.retry(partial(self.client.get, "leases", name, LEASES))
+            lease = await self.chosen.retry(partial(self.client.get, LEASES, name, LEASE_NAMESPACE))
             renewed = parse_rfc3339(str(spec_of(lease).get("renewTime") or ""))
         except (ForbiddenError, NotFoundError, ValueError):
             return False

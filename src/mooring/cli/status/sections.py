@@ -29,6 +29,7 @@ from mooring.cli.status.gathering import Gathering, Section
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import read_version
 from mooring.clock import parse_rfc3339
+from mooring.controllers import silence
 from mooring.errors import ApiError, ForbiddenError, MooringError, NotFoundError
 from mooring.identity import NODE_PREFIX
 from mooring.trust.answertext import is_mooring
@@ -258,15 +259,11 @@ def _rollover_lines(found: Obj, now: datetime) -> Sequence[str]:
     return [f"{found['phase'] or 'not begun'}{wanted}{behind}", *([found["message"]] if found["message"] else [])]
 
 
-SILENCE = "mooring-silence"
-"""ConfigMap in kube-system in which the servers say that they remove no silent machine for now."""
-
-
 async def held_back(client: ClusterClient) -> tuple[int, str]:
     """Return how many removals of silent machines are held back, and why; 0 where the cluster does not say so."""
     try:
-        data = (await client.get("configmaps", SILENCE, SYSTEM)).get("data") or {}
-        return int(data.get("heldBack", "0")), str(data.get("message", ""))
+        data = (await client.get("configmaps", silence.MARK, silence.MARK_NAMESPACE)).get("data") or {}
+        return int(data.get(silence.HELD_BACK, "0")), str(data.get(silence.MESSAGE, ""))
     except (MooringError, ValueError):
         # The section has more to show.
         return 0, ""
