@@ -50,7 +50,8 @@ def cli_page() -> str:
         NOTE,
         "",
         "Exit codes: 0 done; 1 it could not be done, with one line `Error: …` on stderr; 2 the command line is wrong; 70 a fault",
-        "of Mooring itself (`MOORING_DEBUG=1` shows the traceback); 130 interrupted; 141 nobody reads the output.",
+        "of Mooring itself (`MOORING_DEBUG=1` shows the traceback); 78 `mooring agent` has the files of "
+        "another machine; 130 interrupted; 141 nobody reads the output.",
         "",
         "| Command | What it does |",
         "|---|---|",

@@ -17,7 +17,7 @@ from mooring.agent.join import Joined, JoinOptions, join, record_choices
 from mooring.agent.loadbalancer import LoadBalancer
 from mooring.agent.member import check_expired, check_files, heartbeat, silence, watch_files
 from mooring.agent.pairfiles import Pair
-from mooring.agent.recovery import Attempts, not_a_member, read_member, rejoin
+from mooring.agent.recovery import Attempts, check_machine, not_a_member, read_member, rejoin
 from mooring.agent.registration import CertificateRefusedError, MembershipEndedError, check_issued, check_membership
 from mooring.agent.renewal import ClientCertificateExpiredError, RequestedRenewal
 from mooring.agent.settings import AgentSettings
@@ -62,7 +62,8 @@ async def report_trust(client: ClusterClient, node_name: str, clusters: Sequence
 #
 # Rules kept here:
 # * SIGTERM and SIGINT end it cleanly, even during a join, which the next run continues.
-# * With a certificate on disk no token is needed.
+# * With a certificate on disk no token is needed. Files that were copied from another machine end the process before their
+#   certificate is used.
 # * The tasks of a member run beside each other (`_tasks`). An error that one of them raises ends the process, except these two:
 #   a membership that ended, and a certificate that expired.
 # * Files that were removed end the process: the machine has left (`mooring.agent.member`).
@@ -317,6 +318,7 @@ async def run(
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises JoinError, or ConfigError when there is neither a certificate nor a plan."""
     clock = clock or SystemClock()
+    check_machine(options)
     async with AsyncExitStack() as stack:
         if more.load_balancer_port is not None:
             state = options.state

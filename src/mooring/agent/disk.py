@@ -148,7 +148,17 @@ def link(path: Path, target: Path) -> None:
 MAX_RECORD = 64 << 10
 """Bytes: a record has a few hundred."""
 
-Entry = Literal["expirationSeconds", "nodeIP", "nodeUID", "hooksDone", "systemRoots", "lastHeartbeat"]
+Entry = Literal[
+    "expirationSeconds",
+    "nodeIP",
+    "nodeUID",
+    "hooksDone",
+    "systemRoots",
+    "lastHeartbeat",
+    "machineID",
+    "productUUID",
+    "pendingKeyOf",
+]
 
 
 class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
@@ -160,6 +170,8 @@ class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
     * `hooks_done`: digest of what the hooks of each kind were last run for.
     * `system_roots`: the machine's own roots verify the servers of a supervisor (`mooring.agent.k3s`).
     * `last_heartbeat`: about when the cluster last answered a heartbeat; empty before.
+    * `machine_id`, `product_uuid`: keyed hashes of the machine that is the member (`mooring.agent.machineid`); empty when unknown.
+    * `pending_key_of`: those of the machine that made the pending key of a join.
     """
 
     expiration_seconds: int = 0
@@ -168,6 +180,9 @@ class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
     hooks_done: dict[str, str] = {}
     system_roots: bool = False
     last_heartbeat: str = ""
+    machine_id: str = msgspec.field(default="", name="machineID")
+    product_uuid: str = msgspec.field(default="", name="productUUID")
+    pending_key_of: dict[str, str] = {}
 
 
 class RecordFile:

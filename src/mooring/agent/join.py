@@ -4,7 +4,8 @@ Steps (docs/protocol/discovery-and-join.md, docs/protocol/kubelet-certificates.m
 those of `steps.STEPS`):
 1. existing: a machine with a valid certificate of the pinned cluster is a member already. Its addresses, its CAs and its Node are
    refreshed. The token is not needed. When the server rejects the certificate, or the Node was deleted, the membership has ended:
-   the machine joins again, with the token and a new key.
+   the machine joins again, with the token and a new key. Files that were copied from another machine are no membership: they are
+   replaced when the certificate of this machine is there, and none of their keys is used.
 2. discovery: find the cluster and establish trust in it (`mooring.trust.discovery`).
 3. name: a Node with the name of this machine that is Ready or fresh belongs to another machine.
 4. bootstrap, key: the token's kubeconfig is written. The key is that of an earlier run, or new, and is on disk before it is used.
@@ -33,8 +34,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from mooring.agent import certificaterequest, clusterfiles, node, registration, steps
+from mooring.agent import certificaterequest, clusterfiles, disk, machineid, node, registration, steps
 from mooring.agent.loadbalancer import LoadBalancer
+from mooring.agent.machineid import MachineIdentity
 from mooring.agent.member import Member, NodeOptions, internal_addresses, register, retry_reported, silence
 from mooring.agent.oneshot import OneShotRequest
 from mooring.agent.pairfiles import Pair
@@ -95,6 +97,10 @@ class JoinOptions:
     """One-time code of an authorized machine, which the request proves that it knows."""
     balancer: LoadBalancer | None = None
     """The load balancer that kubelet.conf is to name."""
+    machine: MachineIdentity = field(default_factory=lambda: machineid.this_machine())
+    """The machine that joins."""
+    adopts: bool = False
+    """Record this machine as the one of a membership that another machine had."""
     read_stdin: Callable[[], bytes] = lambda: sys.stdin.buffer.read(MAX_READ)
 
     @property
@@ -167,6 +173,11 @@ class _Join:
         self.state = options.state
         self.user = NODE_PREFIX + plan.node_name
         self._ended = False
+        self._is_copy = machineid.is_copy(self.state.record, options.machine)
+        pair = self.state.client.read_pair()
+        self._copied_from = (
+            names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX) if pair else "another machine"
+        )
         self._skew = ""
 
     async def run(self) -> Joined:
@@ -194,6 +205,7 @@ class _Join:
                 await self._check_name(client)
                 with self.steps.within(steps.BOOTSTRAP):
                     self.state.make_places()
+                    self._drop_copied_key()
                 # Before the request: with this file a kubelet continues a join that a crash has ended.
                 self._write_bootstrap(client.clusters[0])
                 pair, name = await self._certificate(client, trusted)
@@ -219,7 +231,12 @@ class _Join:
                 if pair is None:
                     # Before the server is asked: no token is used where another user could replace the keys.
                     self.state.check_places()
-                summary.append("no certificate yet" if pair is None else "a certificate exists; its cluster is checked")
+                found = "no certificate yet" if pair is None else "a certificate exists; its cluster is checked"
+                summary.append(
+                    f"the files here were copied from {self._copied_from}: joining as a new machine"
+                    if self._is_copy
+                    else found
+                )
                 return None
             cluster = clusters[0]
             try:
@@ -251,7 +268,7 @@ class _Join:
 
     def _valid_pair(self) -> Pair | None:
         """Return the valid certificate on disk; None when there is none. Raises ConfigError when it has another name."""
-        pair = self.state.client.read_pair()
+        pair = None if self._is_copy else self.state.client.read_pair()
         if pair is None or not pair.valid_at(self.clock.now()):
             return None
         user = names.common_name(pair.leaf.subject)
@@ -386,7 +403,11 @@ class _Join:
                 summary.append("the server does not let this credential look up Nodes")
                 return
             uid = self.state.record.read().node_uid
-            is_own = self.state.client.read_pair() is not None and uid in ("", existing["metadata"]["uid"])
+            is_own = (
+                not self._is_copy
+                and self.state.client.read_pair() is not None
+                and uid in ("", existing["metadata"]["uid"])
+            )
             if node.is_in_use(existing, self.clock.now()) and not is_own:
                 ready = registration.ready_condition(existing).get("status") == "True"
                 found = "Ready node" if ready else "node in use"
@@ -416,6 +437,17 @@ class _Join:
                 self.state.drop_bootstrap()
             raise
 
+    def _drop_copied_key(self) -> None:
+        """Remove a pending key that another machine made, and record that the next one is of this machine."""
+        here = self.options.machine.hashes()
+        made_by = self.state.record.read().pending_key_of
+        # A membership that was copied has the pending key of its machine, too, unless an earlier run of this join made it.
+        if machineid.differs(made_by, here) or (self._is_copy and not made_by):
+            self.state.drop_pending_key()
+        # Before the key: after a crash the next run has to know whose it is.
+        if made_by != here:
+            self.state.record.write("pendingKeyOf", here)
+
     async def _certificate(self, client: ClusterClient, trusted: TrustedCluster) -> tuple[Pair, str]:
         request = OneShotRequest(
             self.state,
@@ -423,7 +455,7 @@ class _Join:
             self.clock,
             self.plan.node_name,
             seconds=self.options.certificate_timeout,
-            expiration_seconds=self.options.expiration_seconds or self.state.record.read().expiration_seconds,
+            expiration_seconds=self.options.expiration_seconds or self._chosen_before(),
             machine_code=self.options.machine_code,
         )
 
@@ -431,6 +463,9 @@ class _Join:
             await self._check_issued(pair, trusted, client.clusters)
 
         return await request.obtain(client, check, lambda: _explain_refusal(self.plan))
+
+    def _chosen_before(self) -> int:
+        return 0 if self._is_copy else self.state.record.read().expiration_seconds
 
     async def _check_issued(self, pair: Pair, trusted: TrustedCluster, clusters: tuple[Cluster, ...]) -> None:
         """Check that the CA of client certificates, where it is known, issued the certificate. Raises PeerError."""
@@ -487,27 +522,64 @@ class _Join:
             summary.append(_written_message((*written, self.state.bootstrap)))
             # A kubelet goes on with a rejected certificate, and requests none, until it expires
             # (docs/protocol/kubelet-certificates.md#kubeconfig).
-            if self._ended and (aside := self.state.client.set_aside()) is not None:
+            if (self._ended or self._is_copy) and (aside := self.state.client.set_aside()) is not None:
                 self.state.drop_pending_key()
+                did = f"was copied from {self._copied_from}, and was removed"
+                if not self._is_copy:
+                    did = f"is rejected by the server, and was moved to {aside}"
                 self.steps.say(
-                    f"{self.state.client.current} is rejected by the server, and was moved to {aside}: kubelet would go on with "
-                    "it; restart kubelet",
+                    f"{self.state.client.current} {did}: kubelet would go on with it; restart kubelet",
                     kept=True,
                 )
+            if self._is_copy:
+                # No membership is left here, so that the next one is this machine's.
+                self._forget_choices()
+                self.state.record.write("nodeUID", "")
+                self.state.drop_pending_key()
+                for one in self._copied_files():
+                    disk.remove(one)
+                machineid.remember(self.state.record, self.options.machine)
         return self._joined(trusted.clusters, None, trusted)
 
     async def _write(self, clusters: tuple[Cluster, ...], trusted: TrustedCluster, pair: Pair) -> None:
         with self.steps.step(steps.FILES) as summary:
+            copied = self._copied_files()
+            if self._is_copy:
+                self._forget_choices()
             record_choices(self.state, self.options)
             # A new membership has no Node yet. The Node of the old one would end it.
             self.state.record.write("nodeUID", "")
             # The certificate before the kubeconfig, which names its path.
             path = self.state.client.write_pair(pair, self.clock.now())
+            for one in copied:
+                if one != path:
+                    disk.remove(one)
+            # After the certificate, and before the pending key goes: a crash before leaves files that still count as copied, and
+            # the next run continues with the same request.
+            machineid.remember(self.state.record, self.options.machine)
             written = await clusterfiles.write(self.state, pair, clusters, trusted, self.clock, from_scratch=True)
             # Token and key go last: a crash before leaves both, and the next run continues with the same request.
             self.state.drop_bootstrap()
             self.state.drop_pending_key()
+            if self.state.record.read().pending_key_of:
+                self.state.record.write("pendingKeyOf", {})
             summary.append(_written_message((path, self.state.client.current, *written)))
+        if self._is_copy:
+            self.steps.say(f"the files copied from {self._copied_from} were replaced", kept=True, step=steps.FILES)
+
+    def _copied_files(self) -> tuple[Path, ...]:
+        """Return the certificates, with their keys, of the machine from which the files were copied."""
+        if not self._is_copy:
+            return ()
+        pairs = self.state.client, self.state.serving
+        return tuple(one for pair in pairs for one in pair.files() if one != self.state.client.current)
+
+    def _forget_choices(self) -> None:
+        """Reset the entries of the record that are about the machine from which the files were copied."""
+        self.state.record.write("expirationSeconds", 0)
+        self.state.record.write("nodeIP", [])
+        self.state.record.write("hooksDone", {})
+        self.state.record.write("lastHeartbeat", "")
 
     async def _write_membership(self, trusted: TrustedCluster, pair: Pair) -> tuple[Cluster, ...]:
         """Update the files of a member, and remove those that a crash left. Return the addresses that they name.
@@ -542,9 +614,10 @@ class _Join:
     def _dry_run_result(self, trusted: TrustedCluster) -> Joined:
         state, cluster = self.state, trusted.cluster
         if self.options.discover_only:
-            moved = (steps.FILES, f"move {state.client.current} aside, which the server rejects")
+            reason = f"was copied from {self._copied_from}" if self._is_copy else "the server rejects"
+            moved = (steps.FILES, f"move {state.client.current} aside, which {reason}")
             written = (steps.FILES, f"write {state.ca} and {state.bootstrap}")
-            return self._planned(trusted, (written, moved) if self._ended else (written,))
+            return self._planned(trusted, (written, moved) if self._ended or self._is_copy else (written,))
         planned = (
             (steps.REQUEST, f"ask {cluster.server} for a certificate of {self.user}"),
             *(() if state.ca.exists() or not trusted.client_ca_pem else ((steps.FILES, f"write {state.ca}"),)),
@@ -562,7 +635,8 @@ class _Join:
 
 
 def record_choices(state: NodeState, options: JoinOptions) -> None:
-    """Remember lifetime and addresses that were chosen, for the agent. Without a choice those of before stay."""
+    """Remember lifetime and addresses that were chosen, for the agent, and the machine. Without a choice those of before stay."""
+    machineid.complete(state.record, options.machine)
     if options.expiration_seconds:
         state.record.write("expirationSeconds", options.expiration_seconds)
     if options.settings.node_ip:

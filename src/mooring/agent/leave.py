@@ -1,6 +1,7 @@
 """A machine leaves its cluster: the server ends the membership, then the files of the member are removed.
 
 Rules kept here:
+* Files that were copied from another machine end no membership.
 * The server is asked first. Nothing is removed while it has not answered, because the certificate is the proof.
 * 401 of a Mooring server means that the membership has ended before, unless the certificate has expired or its CA was retired.
 * An agent that leaves when it is stopped has STOP_SECONDS for it. Without an answer its files stay, and a line says so.
@@ -16,8 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mooring.agent import disk
+from mooring.agent import disk, machineid
 from mooring.agent.k3s.files import KUBECONFIGS, AgentFiles
+from mooring.agent.machineid import MachineIdentity
 from mooring.agent.member import MemberFiles
 from mooring.agent.recovery import RECOVERY_HEADER
 from mooring.agent.registration import REFUSED_SECONDS
@@ -96,8 +98,19 @@ def of_k3s(agent: AgentFiles) -> Membership | None:
     return Membership(files, agent, agent.client.current, agent.client.pending_key, name, clusters) if files else None
 
 
-async def end(found: Membership, clock: Clock) -> bool:
+def check_machine(found: Membership, machine: MachineIdentity) -> None:
+    """Raise CopiedFilesError when the files are those of another machine, whose membership must not end."""
+    machineid.check(
+        found.member.record,
+        machine,
+        found.node_name,
+        "they would end the membership of that machine, so no server was asked; remove them here with mooring leave --files-only",
+    )
+
+
+async def end(found: Membership, clock: Clock, machine: MachineIdentity | None = None) -> bool:
     """Let the server end the membership. Return False when it had ended before. Raises ApiError, PeerError, ConfigError."""
+    check_machine(found, machine or machineid.this_machine())
     if not found.node_name and found.pending_key.exists():
         raise ConfigError(
             f"this machine is not a member yet: a join waits for its certificate, or was cut off ({found.pending_key} is "

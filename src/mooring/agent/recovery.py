@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from mooring.agent import clusterfiles, steps
+from mooring.agent import clusterfiles, machineid, steps
 from mooring.agent.certificaterequest import RequestEndedError
 from mooring.agent.join import Joined, JoinOptions, record_choices
 from mooring.agent.member import Member, register, silence
@@ -116,6 +117,24 @@ def read_member(options: JoinOptions) -> Joined | None:
     return Joined(name, clusters, state, options.node, pair)
 
 
+def check_machine(options: JoinOptions) -> None:
+    """Raise CopiedFilesError when the membership on disk is that of another machine, which `options.adopts` makes this one's."""
+    found = read_member(options)
+    if found is None:
+        return
+    record, machine = found.files.record, options.machine
+    if options.adopts:
+        machineid.remember(record, machine)
+    root = "" if options.settings.root == "/" else f" --root {shlex.quote(options.settings.root)}"
+    machineid.check(
+        record,
+        machine,
+        found.node_name,
+        f"join as a new machine with `mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH{root}`; or, after a "
+        f"replaced board or a restored disk, let this machine have the membership with `mooring agent --adopt{root}`",
+    )
+
+
 def not_a_member(options: JoinOptions, advice: str) -> ConfigError:
     """Return the error for a machine without a membership that can be used. It names files that are there all the same."""
     if problems := options.state.problems():
@@ -136,6 +155,9 @@ async def rejoin(
     if found is None or pair is None:
         raise not_a_member(options, "give the address of a server and a token")
     progress, ends = Steps(clock, report), pair.leaf.not_valid_after_utc
+    with progress.within(steps.EXISTING):
+        # Before the certificate is used for anything.
+        check_machine(options)
     if is_retired or ends <= clock.now():
         found = await _recover(found, options, clock, progress)
     else:

@@ -79,7 +79,8 @@ def hide_secrets(program: str, arguments: Sequence[str]) -> None:
 #
 # Rules kept here:
 # * An error is one line on stderr, `Error: …`, never a traceback. Exit codes: 0 success; 1 failure; 2 wrong command line; 70
-#   internal error (MOORING_DEBUG=1 prints the traceback); 130 interrupted; 141 closed pipe.
+#   internal error (MOORING_DEBUG=1 prints the traceback); 78 files of another machine (`mooring agent`); 130 interrupted; 141
+#   closed pipe.
 # * An error never repeats text that looks like a token (law 9), because users paste tokens into wrong places. It never repeats a
 #   surplus argument, which may be a password.
 # * An error of the file system that no command has explained is explained here, by its path and what to do: a file that this user
@@ -155,7 +156,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         message = _in_one_line(error.format_message()) + _empty_values(words)
         return _print_error(f"{message} (see: {command} --help)", EXIT_USAGE)
     except click.ClickException as error:
-        return _print_error(redacted(error.format_message()), EXIT_FAILED)
+        return _print_error(redacted(error.format_message()), error.exit_code)
     except (click.Abort, KeyboardInterrupt, EOFError):
         return EXIT_INTERRUPTED
     except ArgumentError as error:

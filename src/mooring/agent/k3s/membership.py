@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from mooring.agent import clusterfiles, node, steps
+from mooring.agent import clusterfiles, machineid, node, steps
 from mooring.agent.k3s.files import AgentFiles, GivenToken
 from mooring.agent.k3s.settings import K3sJoinSettings
+from mooring.agent.machineid import MachineIdentity
 from mooring.agent.member import Member, NodeOptions, internal_addresses, register, silence
 from mooring.agent.pairfiles import Pair
 from mooring.agent.recovery import recover
@@ -84,6 +85,10 @@ class AgentPlan:
     settings: K3sJoinSettings
     token: GivenToken = field(default_factory=GivenToken)
     polling: Polling = JOIN_POLLING
+    machine: MachineIdentity = field(default_factory=lambda: machineid.this_machine())
+    """The machine that joins."""
+    adopts: bool = False
+    """Record this machine as the one of a membership that another machine had."""
 
     def files(self) -> AgentFiles:
         return AgentFiles(Path(self.settings.root), self.settings.data_dir)
@@ -145,6 +150,24 @@ def api_url(url: str, port: int) -> str:
         return url
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return urlunsplit((parts.scheme, f"{host}:{port}", parts.path, "", ""))
+
+
+def check_machine(plan: AgentPlan) -> None:
+    """Raise CopiedFilesError when the files are those of another machine, whose membership `plan.adopts` makes this one's."""
+    files = plan.files()
+    pair = files.client.read_pair()
+    if plan.adopts and (files.has_joined() or files.record.path.exists()):
+        machineid.remember(files.record, plan.machine)
+    node_name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX) if pair is not None else ""
+    machineid.check(
+        files.record,
+        plan.machine,
+        node_name,
+        "join as a new machine: remove them with `mooring leave --files-only`, then start the agent with a token; or, after a "
+        "replaced board or a restored disk, let this machine have the membership: start the agent once with --adopt",
+    )
+    if pair is not None:
+        machineid.complete(files.record, plan.machine)
 
 
 async def join(
@@ -291,6 +314,8 @@ class _Join:
             client_ca = await self._converse(supervisor.fetch_client_ca())
             server_ca = await self._converse(supervisor.fetch_server_ca())
             self.files.record.write("systemRoots", not trusted.ca_pem)
+            # Before the first key, so that the files of a join that was cut off are known by their machine, too.
+            machineid.complete(self.files.record, self.plan.machine)
             summary.append(_written(self.files.write_cas(client_ca, server_ca)))
         if supervisor.certificate is None:
             # A membership by token has no Node yet.

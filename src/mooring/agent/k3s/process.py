@@ -2,6 +2,7 @@
 
 Rules kept here:
 * SIGTERM and SIGINT end it cleanly, even during a join, which the next run continues.
+* Files that were copied from another machine end the process before their certificate is used.
 * The load balancer listens before the join, so that a kubelet that is there reaches a server as soon as one answers.
 * The tasks of a member run beside each other: heartbeat, renewals of each certificate, hooks, and `_follow`, which brings the
   addresses of the API servers and the CAs of the cluster up to date.
@@ -25,7 +26,15 @@ from typing import Any, NoReturn
 from mooring.agent import clusterfiles
 from mooring.agent.daemon import NO_MEMBER, report_trust, run_all, until_stopped
 from mooring.agent.hooks import Hooks
-from mooring.agent.k3s.membership import AgentPlan, SupervisedMember, TokenNeededError, converse, join, obtain
+from mooring.agent.k3s.membership import (
+    AgentPlan,
+    SupervisedMember,
+    TokenNeededError,
+    check_machine,
+    converse,
+    join,
+    obtain,
+)
 from mooring.agent.loadbalancer import LoadBalancer
 from mooring.agent.member import check_expired, check_files, heartbeat, silence, watch_files
 from mooring.agent.pairfiles import Pair
@@ -367,6 +376,7 @@ async def run(
 ) -> None:
     """Run until SIGTERM or SIGINT. Raises JoinError, ConfigError."""
     clock = clock or SystemClock()
+    check_machine(plan)
     async with AsyncExitStack() as stack:
         balancer = None
         settings = plan.settings

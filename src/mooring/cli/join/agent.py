@@ -18,6 +18,7 @@ from mooring.agent.k3s import process
 from mooring.agent.k3s.files import DESCRIPTORS, ID_SUFFIX, MAX_TOKEN_FILE, GivenToken
 from mooring.agent.k3s.membership import AgentPlan, TokenNeededError
 from mooring.agent.k3s.settings import DEFAULT_ENVIRONMENT_FILE, K3sJoinSettings
+from mooring.agent.machineid import CopiedFilesError
 from mooring.agent.settings import AgentSettings
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
@@ -35,6 +36,7 @@ from mooring.cli.join.flags import (
     read_config,
     report_lowering,
 )
+from mooring.cli.join.install import EXIT_COPIED
 from mooring.cli.options.declared import CommandBySubject, settings_options
 from mooring.cli.printing import echo
 from mooring.client.files import read_limited
@@ -230,9 +232,14 @@ class AgentCommand(CommandBySubject):
 @config_option(
     f"{flags.DEFAULT_CONFIG}, else {flags.K3S_CONFIG} for a join the k3s way, which takes $K3S_CONFIG_FILE, too,"
 )
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Let this machine have the membership whose files came from another one: after a replaced board or a restored disk.",
+)
 @click.option("-v", "--verbose", count=True, help="Log more; twice for the most.")
 @click.pass_context
-def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
+def agent(context: click.Context, /, adopt: bool, verbose: int, **_: Any) -> None:
     """Join the cluster at ADDRESS unless this machine is a member, then keep its certificate and its Node fresh.
 
     Runs until SIGTERM or SIGINT. A machine with a certificate needs no flags. `mooring agent unit` prints a systemd unit.
@@ -245,10 +252,10 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
     is_k3s, file = choose_way(given)
     more = given.read(AgentSettings)
     if is_k3s:
-        plan_of_agent = plan_k3s_join(given, file)
+        plan_of_agent = replace(plan_k3s_join(given, file), adopts=adopt)
         serverlogs.configure(verbose)
         _warn(file)
-        with _explained_token(given):
+        with _explained_token(given), _final():
             asyncio.run(process.run(plan_of_agent, report=_report, on_renew=more.on_renew, notifier=notifier))
         if more.leave_on_stop:
             asyncio.run(leave.on_stop(lambda: leave.of_k3s(plan_of_agent.files()), SystemClock()))
@@ -258,13 +265,29 @@ def agent(context: click.Context, /, verbose: int, **_: Any) -> None:
         plan = settings.plan(host_name()) if names_discovery(given, settings) else None
     if plan is not None:
         report_lowering(settings)
-    options = join_options(settings, given)
+    options = join_options(settings, given, adopts=adopt)
     serverlogs.configure(verbose)
     _warn(file)
-    asyncio.run(daemon.run(plan, options, report=_report, more=more, notifier=notifier))
+    with _final():
+        asyncio.run(daemon.run(plan, options, report=_report, more=more, notifier=notifier))
     # It returns after a signal alone: every other end is an error.
     if more.leave_on_stop:
         asyncio.run(leave.on_stop(lambda: leave.of_kubeadm(options.state), SystemClock()))
+
+
+class CopiedFiles(click.ClickException):
+    """The files of this machine are those of another one."""
+
+    exit_code = EXIT_COPIED
+
+
+@contextmanager
+def _final() -> Iterator[None]:
+    """Give the error about files of another machine the status after which systemd does not start the agent again."""
+    try:
+        yield
+    except CopiedFilesError as error:
+        raise CopiedFiles(str(error)) from None
 
 
 @contextmanager

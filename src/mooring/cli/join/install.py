@@ -54,6 +54,7 @@ Type=notify
 ExecStart={command}
 Restart=always
 RestartSec=10
+RestartPreventExitStatus={final}
 TimeoutStartSec=infinity
 WatchdogSec={watchdog}
 {stop}{sandbox}
@@ -64,6 +65,9 @@ WantedBy=multi-user.target
 STOP_SECONDS = 30
 """Time that systemd gives an agent that leaves when it is stopped: that of the agent, and of its tasks before."""
 NAME = "mooring-agent"
+EXIT_COPIED = 78
+"""Status of an agent whose files were copied from another machine (EX_CONFIG of sysexits.h). Only a person can decide what to do:
+systemd does not start it again."""
 UNIT_FIELDS = {"root", "node_ip", "register_node", "node_deletion", "server", "data_dir"}
 UNIT_SETTINGS = (*(one for one in SETTINGS if one.field in UNIT_FIELDS), *SUBJECTS[AgentSettings])
 """Settings of the agent that a unit may hold, in the order of its command line."""
@@ -129,6 +133,7 @@ def agent_unit(context: click.Context) -> AgentUnit:
         command=command_line(arguments),
         watchdog=WATCHDOG_SECONDS,
         stop=f"TimeoutStopSec={STOP_SECONDS}\n" if more.leave_on_stop else "",
+        final=EXIT_COPIED,
         sandbox=SANDBOX.format(file_system=f"{read_only}ProtectHome=read-only\n"),
     )
     return AgentUnit(text, proof.absolute())

@@ -75,6 +75,9 @@ def join(
     given.add(file)
     settings = given.read(JoinSettings)
     options = join_options(settings, given, dry_run=dry_run, discover_only=discover_only)
+    if not (settings.token or settings.discovery_token or settings.tls_bootstrap_token or settings.discovery_file):
+        # Without a token the files here are all that there is, and those of another machine must not be used.
+        recovery.check_machine(options)
     is_alone = not names_discovery(given, settings) and not discover_only
     if is_alone and (member := recovery.read_member(options)) is not None:
         recovery.check_name(member.node_name, options)

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from mooring.agent import leave as leaving
+from mooring.agent import machineid
 from mooring.agent.k3s.files import DATA_DIR, AgentFiles
 from mooring.agent.leave import Membership
 from mooring.agent.state import NodeState
@@ -53,6 +54,9 @@ def leave(root: str, data_dir: str, way: str | None, files_only: bool, yes: bool
     if found is None:
         _print_nothing(output)
         return
+    if not files_only:
+        # Before the question, and before the service is stopped.
+        leaving.check_machine(found, machineid.this_machine())
     unit = _service_of(found)
     if not yes:
         _ask(found, [] if unit is None else [str(unit.path)], files_only)
