@@ -347,3 +347,11 @@ def test_other_users_do_not_see_the_token_of_a_running_agent(tmp_path: Path) -> 
         assert program.stderr is not None
         program.stderr.close()
     assert program.returncode == 0
+
+
+def test_adopt_is_of_one_run_and_never_of_a_unit(
+    planned: Callable[..., AgentPlan], mooring: CommandLine, tmp_path: Path
+) -> None:
+    words = ("--server", URL, "--node-name", "worker", "--root", str(tmp_path))
+    assert [planned(*words, *more).adopts for more in ((), ("--adopt",))] == [False, True]
+    assert mooring("agent", "unit", "--adopt").code == 2
