@@ -435,3 +435,26 @@ async def test_the_log_names_once_what_other_servers_have_in_a_terminating_names
         await room.storage.delete(entry.key, expected=entry.revision)
         await room.clock.advance(HELD_DELAY)
         await until(lambda: not exists(room, "namespaces", "left"))
+
+
+@in_room
+async def test_a_machine_that_never_comes_back_loses_its_node_and_its_membership(room: Room) -> None:
+    keys = [{"publicKey": "sha256:" + "0" * 64, "notAfter": "2027-01-01T00:00:00Z"}]
+    await room.create("nodeidentities", {"metadata": {"name": "n1"}, "spec": {"keys": keys, "silenceSeconds": 120}})
+    await room.create("nodes", {"metadata": {"name": "n1"}})
+    node = room.registry.views["nodes"].get("n1")
+    assert node is not None
+    async with running(room, controllers("node-lifecycle-controller", "silent-node-controller")):
+        for _ in range(34):
+            await room.clock.advance(5)
+        assert exists(room, "nodes", "n1")
+        assert exists(room, "configmaps", "mooring-silence", "kube-system")
+        for _ in range(9):
+            await room.clock.advance(5)
+        await until(lambda: not exists(room, "nodes", "n1"))
+    identity = room.registry.views["nodeidentities"].get("n1")
+    assert identity is not None
+    assert identity["spec"]["endReason"] == "Silent"
+    assert identity["spec"]["nodeUID"] == node["metadata"]["uid"]
+    events = [event for event in room.registry.views["events"].list("default") if event["reason"] == "Silent"]
+    assert [event["involvedObject"]["name"] for event in events] == ["n1"]
