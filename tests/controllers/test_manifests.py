@@ -12,6 +12,7 @@ from mooring.authz.rbac.authorizer import Rbac
 from mooring.controllers.standalonetable import (
     HEALTH_PORT,
     LEASE,
+    MEMBER_ENDER,
     NAME,
     STANDALONE,
     Installation,
@@ -22,6 +23,9 @@ from mooring.controllers.standalonetable import (
 )
 from mooring.identity import UserInfo
 from tests.support.rbac import rbac_views
+
+TOGETHER = tuple(name for name in STANDALONE if name != MEMBER_ENDER)
+"""Controllers that may run in one process."""
 
 
 def made(*items: str) -> tuple[Obj, ...]:
@@ -64,13 +68,26 @@ def test_no_controller_that_runs_by_default_may_delete_secrets() -> None:
     assert [one for one in without_joins if "secrets" in one[1]] == [("kube-system", "list,watch /secrets")]
 
 
-def test_no_controller_may_delete_nodes() -> None:
+def test_no_controller_may_delete_nodes_but_the_one_that_is_chosen_for_it() -> None:
     """A Node that was silent during an outage, of the machine or of the servers, stays until a person deletes it."""
     found = [
-        text.partition(" ")[0] for _, text in rules(made("*", *STANDALONE)) if "/nodes" in text.replace("/nodes/", "")
+        text.partition(" ")[0] for _, text in rules(made("*", *TOGETHER)) if "/nodes" in text.replace("/nodes/", "")
     ]
     assert found
     assert [verbs for verbs in found if "delete" in verbs or "*" in verbs] == []
+
+
+def test_what_the_controller_of_silent_machines_may_do() -> None:
+    found = set(rules(made(MEMBER_ENDER)))
+    written = {text for _, text in found if not text.startswith("list,watch")}
+    assert {text for text in written if "leases" not in text and "customresourcedefinitions" not in text} == {
+        "delete /nodes",
+        "update mooring.dev/nodeidentities",
+        "create /configmaps",
+        "update /configmaps mooring-silence",
+        "create /events",
+    }
+    assert ("kube-system", "list,watch /configmaps mooring-silence") in found
 
 
 def test_two_installations_share_no_object_but_the_kinds() -> None:
@@ -93,13 +110,13 @@ def test_the_approver_of_serving_certificates_reads_what_it_compares() -> None:
 
 
 def test_no_rule_grants_everything_and_none_comes_twice() -> None:
-    found = list(rules(made(*STANDALONE)))
+    found = list(rules(made(*TOGETHER)))
     assert len(set(found)) == len(found)
     assert [one for one in found if "*" in one[1]] == []
 
 
 def test_every_role_is_bound_to_the_account_alone() -> None:
-    objects = made(*STANDALONE)
+    objects = made(*TOGETHER)
     roles = {(obj["kind"], obj["metadata"].get("namespace")) for obj in objects if "rules" in obj}
     bound = {(obj["roleRef"]["kind"], obj["metadata"].get("namespace")) for obj in objects if "roleRef" in obj}
     assert roles == bound
@@ -150,7 +167,7 @@ def test_the_ca_of_the_signer_is_a_secret_that_is_not_printed() -> None:
     ]
 
 
-@pytest.mark.parametrize("items", [["*"], list(STANDALONE)], ids=["by default", "all"])
+@pytest.mark.parametrize("items", [["*"], list(TOGETHER)], ids=["by default", "all"])
 def test_objects_come_in_an_order_in_which_they_can_be_created(items: list[str]) -> None:
     kinds = [obj["kind"] for obj in made(*items)]
     assert kinds.index("Namespace") < kinds.index("ServiceAccount") < kinds.index("Role") < kinds.index("Deployment")
@@ -210,7 +227,7 @@ def test_the_account_may_do_what_the_controllers_do_and_no_more(
     attributes = Attributes(
         user=user, verb=verb, group=group, resource=resource, subresource=subresource, namespace=namespace, name=name
     )
-    roles = [obj for obj in made(*STANDALONE) if obj["apiVersion"].startswith("rbac.")]
+    roles = [obj for obj in made(*TOGETHER) if obj["apiVersion"].startswith("rbac.")]
     assert Rbac().authorize(attributes, rbac_views(roles)).allowed is allowed
 
 

@@ -10,7 +10,9 @@ from mooring.authz.rbac.bootstrappolicy import default_policy
 from mooring.controllers.actions import EVERYTHING, Scope
 from mooring.controllers.standalonetable import (
     CHECK_WRITES,
+    CLUSTER_INFO_SIGNER,
     IN_SERVER,
+    MEMBER_ENDER,
     NAME_KEEPER,
     SCOPES,
     STANDALONE,
@@ -111,7 +113,15 @@ def test_what_a_controller_writes_includes_the_issuance_checks() -> None:
 
 
 def test_scopes_of_kinds() -> None:
-    assert scopes_of(("nodes", "leases")) == {"leases": Scope("kube-node-lease")}
+    assert scopes_of(["node-lifecycle-controller"]) == {"leases": Scope("kube-node-lease")}
+    assert scopes_of([MEMBER_ENDER])["configmaps"] == Scope("kube-system", "metadata.name=mooring-silence")
+    assert scopes_of([CLUSTER_INFO_SIGNER])["configmaps"] == Scope("kube-public", "metadata.name=cluster-info")
+
+
+def test_controllers_of_different_config_maps_do_not_share_a_process() -> None:
+    assert selected([MEMBER_ENDER]) == (MEMBER_ENDER,)
+    with pytest.raises(ConfigError, match="in a process of its own, --controllers=silent"):
+        selected(["*", MEMBER_ENDER])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ from mooring.api.paths import GROUP
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
-from mooring.controllers import standalonetable
+from mooring.controllers import silence, standalonetable
 from mooring.controllers.table import build
 from mooring.errors import ConflictError, ForbiddenError, MooringError, NotFoundError, UnreadableObjectError
 from mooring.pki.keys import generate_key
 from mooring.reconcile import standalonecontrollers as process
+from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.remote import RemoteApi
 from mooring.reconcile.standalonecontrollers import StandaloneControllers
 from mooring.settings.signing import SIGNING_DURATION
@@ -58,7 +60,7 @@ async def approving(peer: KubernetesPeer, client: ClusterClient, *names: str) ->
         standalonetable.settings(standalonetable.no_authority, signing_duration=SIGNING_DURATION),
         standalonetable.selected(names or [APPROVER]),
     )
-    scopes = standalonetable.scopes_of(plural for one in built for plural in one.watches)
+    scopes = standalonetable.scopes_of([one.name for one in built])
     controllers = StandaloneControllers(
         built, lambda: RemoteApi(client, scopes), scopes, SystemClock(), secrets.token_bytes
     )
@@ -167,6 +169,32 @@ def test_the_name_of_a_deleted_node_is_free_for_another_machine() -> None:
             request(peer, "m0", "successor")
             await until(lambda: conditions(peer, "successor") == ["Approved"])
             assert conditions(peer, "stranger") == ["NeedsApproval"]
+
+    against(scenario)
+
+
+def test_a_machine_that_is_silent_loses_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "PERIOD", timedelta(milliseconds=50))
+    monkeypatch.setattr(silence, "UNCHANGED", timedelta(0))
+    name = "silent-node-controller"
+    limits = standalonetable.settings(
+        standalonetable.no_authority, SIGNING_DURATION, end_silent_members_after=timedelta(milliseconds=1)
+    )
+
+    async def scenario(peer: KubernetesPeer, client: ClusterClient) -> None:
+        api = RemoteApi(client, standalonetable.scopes_of([name]))
+        ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        peer.put("nodes", {"metadata": {"name": "m0"}, "status": {"conditions": [ready]}})
+        peer.put("nodeidentities", {"metadata": {"name": "m0"}, "spec": {}})
+        loop = asyncio.create_task(Reconciler(build(limits, [name]), api, SystemClock(), secrets.token_bytes).run())
+        try:
+            await until(lambda: ("nodes", "", "m0") not in peer.objects)
+            await until(lambda: any(key[:2] == ("events", "default") for key in peer.objects))
+        finally:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+        assert peer.objects["nodeidentities", "", "m0"]["spec"]["endReason"] == "Silent"
+        assert "observedSince" in peer.objects["configmaps", "kube-system", "mooring-silence"]["data"]
 
     against(scenario)
 

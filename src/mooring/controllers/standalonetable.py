@@ -15,6 +15,7 @@ from mooring.authz.rbac.authorizer import binding, cluster_binding, cluster_role
 from mooring.controllers.actions import ALIASES, EVERYTHING, Scope, select
 from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, SigningPolicy
 from mooring.controllers.node import GRACE_PERIOD, LEASE_NAMESPACE
+from mooring.controllers.silence import MARK, MARK_NAMESPACE
 from mooring.controllers.table import CONTROLLERS, ControllerSettings
 from mooring.errors import ConfigError
 from mooring.pki.pem import RootCa
@@ -44,6 +45,9 @@ SCOPES: Mapping[str, Scope] = MappingProxyType(
     }
 )
 """Parts of kinds that are followed. Of all others, every object."""
+CLUSTER_INFO_SIGNER, MEMBER_ENDER = "bootstrap-signer-controller", "silent-node-controller"
+_MARK_SCOPE = Scope(MARK_NAMESPACE, f"metadata.name={MARK}")
+"""ConfigMap of silent-node-controller. A process follows one part of a kind, so that the two do not share a process."""
 
 _CSR_GROUP = "certificates.k8s.io"
 _CSRS = "certificatesigningrequests"
@@ -98,7 +102,7 @@ _CHECKS_OF_NODES = tuple(name for name in CHECK_WRITES if name != "bootstrap-tok
 
 STANDALONE: Mapping[str, Standalone] = MappingProxyType(
     {
-        "bootstrap-signer-controller": Standalone(
+        CLUSTER_INFO_SIGNER: Standalone(
             writes=(Permission(rule("update", "", "configmaps", clusterinfo.NAME), clusterinfo.NAMESPACE),),
             on_by_default=True,
         ),
@@ -141,6 +145,16 @@ STANDALONE: Mapping[str, Standalone] = MappingProxyType(
             on_by_default=True,
         ),
         "node-lifecycle-controller": Standalone(writes=(Permission(rule("update", "", "nodes,nodes/status")),)),
+        MEMBER_ENDER: Standalone(
+            writes=(
+                Permission(rule("delete", "", "nodes")),
+                Permission(rule("update", GROUP, "nodeidentities")),
+                # RBAC cannot limit a creation to a name.
+                Permission(rule("create", "", "configmaps"), MARK_NAMESPACE),
+                Permission(rule("update", "", "configmaps", MARK), MARK_NAMESPACE),
+                Permission(rule("create", "", "events"), "default"),
+            )
+        ),
         NAME_KEEPER: Standalone(
             writes=(Permission(rule("delete,update", GROUP, "nodeidentities")),), on_by_default=True
         ),
@@ -152,7 +166,6 @@ _KUBERNETES = "kube-controller-manager does this work in every cluster"
 _API_SERVER = "the API server does this work itself"
 _SUPERVISOR = "only a Mooring server is a supervisor, and guards what a supervisor states in a request"
 _UNKNOWN_KINDS = "it would have to know every kind of the cluster"
-_MARK = "it keeps its mark in a ConfigMap of kube-system, which is not followed here; mooring node prune does its work by hand"
 _OWN_PODS = "it writes the version of the kind in which a Mooring server stores it"
 
 IN_SERVER: Mapping[str, str] = MappingProxyType(
@@ -167,7 +180,6 @@ IN_SERVER: Mapping[str, str] = MappingProxyType(
         "namespace-controller": _UNKNOWN_KINDS,
         "garbage-collector-controller": _UNKNOWN_KINDS,
         "pod-garbage-collector-controller": _KUBERNETES,
-        "silent-node-controller": _MARK,
         "k3s-supervisor-approver": _SUPERVISOR,
         "k3s-node-password-controller": _SUPERVISOR,
         "clusterrole-aggregation-controller": _KUBERNETES,
@@ -186,6 +198,11 @@ def selected(items: Sequence[str]) -> tuple[str, ...]:
         if name in IN_SERVER:
             raise ConfigError(f'controllers: "{name}" runs only in a Mooring server: {IN_SERVER[name]}')
     names = select(items, tuple(STANDALONE), [name for name, row in STANDALONE.items() if not row.on_by_default])
+    if {CLUSTER_INFO_SIGNER, MEMBER_ENDER} <= set(names):
+        raise ConfigError(
+            f"controllers: {MEMBER_ENDER} and {CLUSTER_INFO_SIGNER} follow different ConfigMaps; run {MEMBER_ENDER} in a process "
+            f"of its own, --controllers={MEMBER_ENDER}, with another --leader-elect-resource-name"
+        )
     if _claims_names(names) and f"-{NAME_KEEPER}" not in items:
         names = select((NAME_KEEPER, *names), tuple(STANDALONE))
     return names
@@ -201,9 +218,11 @@ def _claims_names(names: Iterable[str]) -> bool:
     return any(STANDALONE[name].checks_issuance for name in names)
 
 
-def scopes_of(plurals: Iterable[str]) -> Mapping[str, Scope]:
-    """Return the scopes of those kinds that have one."""
-    return {plural: SCOPES[plural] for plural in plurals if plural in SCOPES}
+def scopes_of(names: Sequence[str]) -> Mapping[str, Scope]:
+    """Return the scopes of those kinds that these controllers watch and that have one."""
+    scopes = {**SCOPES, "configmaps": _MARK_SCOPE} if MEMBER_ENDER in names else SCOPES
+    watched = {plural for plurals in watched_kinds(names).values() for plural in plurals}
+    return {plural: scope for plural, scope in scopes.items() if plural in watched}
 
 
 def settings(
@@ -213,6 +232,7 @@ def settings(
     machine_inventory_required: bool = False,
     signing_policy: Callable[[], SigningPolicy] = lambda: NO_POLICY,
     node_dns_suffixes: Sequence[str] = (),
+    end_silent_members_after: timedelta | None = None,
 ) -> ControllerSettings:
     """Return settings from which the controllers of `STANDALONE` are built."""
     return ControllerSettings(
@@ -223,6 +243,7 @@ def settings(
         node_monitor_grace_period=node_monitor_grace_period,
         machine_inventory_required=machine_inventory_required,
         node_dns_suffixes=node_dns_suffixes,
+        end_silent_members_after=end_silent_members_after,
         server_records_deletions=False,
     )
 
@@ -310,8 +331,9 @@ def role_name(namespace: str) -> str:
 
 
 def _permissions(installation: Installation, watches: Mapping[str, Sequence[str]]) -> Iterable[Permission]:
+    scopes = scopes_of(installation.controllers)
     for plural in sorted({plural for name in installation.controllers for plural in watches[name]}):
-        scope = SCOPES.get(plural, EVERYTHING)
+        scope = scopes.get(plural, EVERYTHING)
         group = BY_PLURAL[plural].resource.group
         yield Permission(rule("list,watch", group, plural, scope.object_name), scope.namespace)
     if definitions := [f"{plural}.{GROUP}" for plural in _own_kinds(installation, watches)]:

@@ -281,9 +281,10 @@ def _controllers(
         config.approval.inventory_required,
         FollowedPolicy(signing.cluster_signing_policy_file, reloading).current,
         config.approval.node_dns_suffixes,
+        config.settings.end_silent_members_after,
     )
     built = build(settings, standalonetable.selected(config.settings.controllers))
-    scopes = standalonetable.scopes_of(plural for one in built for plural in one.watches)
+    scopes = standalonetable.scopes_of([one.name for one in built])
     command = manifests_command(config.settings.controllers)
     return StandaloneControllers(built, lambda: RemoteApi(client, scopes), scopes, clock, entropy, may_write, command)
 

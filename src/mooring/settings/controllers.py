@@ -108,6 +108,14 @@ class StandaloneSettings(Settings):
         meaning="Time without a renewed Lease and without a status after which the conditions of a Node become Unknown.",
         parse=parse_grace_period,
     )
+    end_silent_members_after: timedelta | None = setting(
+        OPTIONAL_DURATION,
+        default=None,
+        meaning="Silence, such as 90d, after which the Node of a machine is deleted, which ends its membership; at least 1h. A "
+        "machine whose token says otherwise follows its token.",
+        default_note="never",
+        parse=parse_silence,
+    )
     healthz_bind_address: str = setting(
         TEXT,
         default="127.0.0.1",
