@@ -72,7 +72,8 @@ def test_a_field_that_may_not_change_has_a_rule_that_covers_adding_and_removing_
 
 
 def test_a_status_stays_a_subresource_and_a_kind_without_columns_has_none() -> None:
-    assert version_of("certificatesigningrequests")["subresources"] == {"status": {}}
-    assert "subresources" not in version_of("nodeidentities")
+    for plural in ("certificatesigningrequests", "nodeidentities"):
+        assert version_of(plural)["subresources"] == {"status": {}}
+    assert "subresources" not in version_of("lineagerecords")
     bare = replace(BY_PLURAL["leases"], resource=replace(BY_PLURAL["leases"].resource, columns=()))
     assert "additionalPrinterColumns" not in custom_resource_definition(bare)["spec"]["versions"][0]

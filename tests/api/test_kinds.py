@@ -206,6 +206,7 @@ def test_subresources_are_those_of_kubernetes() -> None:
         "certificatesigningrequests/status": "get patch update",
         "namespaces/finalize": "update",
         "namespaces/status": "get patch update",
+        "nodeidentities/status": "get patch update",
         "nodes/status": "get patch update",
         "podcertificaterequests/status": "get patch update",
         "pods/status": "get patch update",

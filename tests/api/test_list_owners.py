@@ -11,6 +11,7 @@ from mooring.apimachinery.schema import ListOf, MapOf, Message
 
 ONE, SET = "one value", "set"
 TABLE = {
+    "api.v1alpha1.NodeIdentityStatus.conditions": "type",
     "certificates.v1.CertificateSigningRequestStatus.conditions": "type",
     "certificates.v1.PodCertificateRequestStatus.conditions": "type",
     "certificates.v1beta1.PodCertificateRequestStatus.conditions": "type",

@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mooring.api.mooring.nodeidentity import KIND, MAX_CERTIFIED, MAX_KEYS, keys_of
+from mooring.api.kind import Change
+from mooring.api.mooring.nodeidentity import KIND, MAX_BOOTS, MAX_CERTIFIED, MAX_KEYS, MAX_USES, keys_of
 from mooring.apimachinery.schema import Obj
+from mooring.identity import UserInfo
 
 FINGERPRINT = "sha256:" + "0123456789abcdef" * 4
 END = "2027-01-01T00:00:00Z"
@@ -84,3 +86,55 @@ def test_printed_columns(obj: Obj, cells: list[str]) -> None:
 
 def test_keys_of_an_object_that_another_server_wrote_without_any() -> None:
     assert keys_of({"metadata": {"name": "n1"}}) == []
+
+
+USE = {"certificate": FINGERPRINT, "publicKey": FINGERPRINT, "firstUsed": END}
+BOOT = {"id": "b", "since": END}
+
+
+@pytest.mark.parametrize(
+    ("status", "paths"),
+    [
+        pytest.param({}, [], id="nothing was observed"),
+        pytest.param(
+            {"certificates": [USE | {"sourceAddress": "2001:db8::1"}], "boots": [BOOT]}, [], id="observations"
+        ),
+        pytest.param({"certificates": [USE] * (MAX_USES + 1)}, ["certificates"], id="too many certificates"),
+        pytest.param({"boots": [BOOT] * (MAX_BOOTS + 1)}, ["boots"], id="too many boots"),
+        pytest.param(
+            {"certificates": [{}], "boots": [{}]},
+            [f"certificates[0].{name}" for name in ("certificate", "publicKey", "firstUsed")]
+            + ["boots[0].id", "boots[0].since"],
+            id="empty entries",
+        ),
+        pytest.param(
+            {"certificates": [USE | {"parent": "p", "returnedFrom": "here", "returnedAfter": "x"}]},
+            [f"certificates[0].{name}" for name in ("parent", "returnedAfter", "returnedFrom")],
+            id="texts that are no fingerprints and no addresses",
+        ),
+        pytest.param({"boots": [BOOT | {"id": "b" * 65}]}, ["boots[0].id"], id="a long boot id"),
+        pytest.param(
+            {"conditions": [{"type": "T", "status": "Yes", "reason": "R", "lastTransitionTime": END}]},
+            ["conditions[0].status"],
+            id="a condition that is neither true nor false",
+        ),
+    ],
+)
+def test_validation_of_the_status(status: Obj, paths: list[str]) -> None:
+    assert [error.field for error in KIND.validate({**identity(), "status": status})] == [
+        f"status.{path}" for path in paths
+    ]
+
+
+def test_the_status_is_written_apart_from_the_spec() -> None:
+    stored = {**identity(key()), "status": {"boots": [BOOT]}}
+    change = Change(UserInfo("u"), datetime(2026, 1, 1, tzinfo=UTC))
+    new, changed = {**identity(key()), "status": {"boots": []}}, {**identity(), "status": {"boots": []}}
+    KIND.prepare_for_create(new, change)
+    assert "status" not in new
+    KIND.prepare_for_update(changed, stored, change)
+    assert changed["status"] == stored["status"]
+    assert KIND.subresources is not None
+    by_status = {**identity(), "status": {"boots": []}}
+    KIND.subresources["status"].prepare_for_update(by_status, stored, change)
+    assert by_status["spec"] == stored["spec"]

@@ -55,6 +55,8 @@ ENTRY = {
     "issuer": f"sha256:{public_key_fingerprint(CA.certificate.public_key())}",  # type: ignore[arg-type]  # an ECDSA key
     "notAfter": moment(YEAR),
 }
+CHILD = {**ENTRY, "parent": CERTIFICATE}
+"""Entry of a certificate that was requested with another one."""
 OLD = {"publicKey": "sha256:" + "0" * 64, "notAfter": moment(HOUR)}
 PROVEN = {"recovery.mooring.dev/public-key": [OLD["publicKey"]]}
 NODES = [thing("n1", metadata={"uid": "u1"})]
@@ -104,12 +106,12 @@ BY_A_PERSON = {"keys": [ENTRY], "sourceAddress": "192.0.2.9"}
         pytest.param(seen({}), pending(), Update, FIRST, id="a name whose owner was removed is free"),
         pytest.param(
             seen(), pending(NODE, extra=PRESENTED), Create,
-            {"keys": [ENTRY], "sourceAddress": "192.0.2.9", "formerCertificate": CERTIFICATE},
+            {"keys": [CHILD], "sourceAddress": "192.0.2.9", "formerCertificate": CERTIFICATE},
             id="a node from before its identity keeps the certificate that it has",
         ),
         pytest.param(
             seen({"keys": [OLD], "formerCertificate": CERTIFICATE}), pending(NODE, extra=PRESENTED), Update,
-            {"keys": [OLD, ENTRY], "sourceAddress": "192.0.2.9", "formerCertificate": CERTIFICATE},
+            {"keys": [OLD, CHILD], "sourceAddress": "192.0.2.9", "formerCertificate": CERTIFICATE},
             id="and keeps it until it renews with a recorded one",
         ),
         pytest.param(
@@ -365,3 +367,14 @@ def test_a_date_that_another_server_wrote_wrongly_drops_no_key() -> None:
     (update,) = finding.actions
     assert isinstance(update, Update)
     assert len(update.obj["spec"]["keys"]) == 2
+
+
+def test_of_many_keys_those_that_were_never_used_go_first() -> None:
+    keys = [{"publicKey": "sha256:" + f"{number:064x}", "notAfter": moment(HOUR)} for number in range(MAX_KEYS)]
+    used = [
+        {"certificate": CERTIFICATE, "publicKey": keys[number]["publicKey"], "firstUsed": moment(-HOUR)}
+        for number in (0, 1, 3)
+    ]
+    identity = thing("n1", spec={"keys": keys}, status={"certificates": used})
+    finding = CHECK.check(pending(NODE), views(nodeidentities=[identity], nodes=NODES))
+    assert written(finding)[1]["keys"] == [*keys[:2], *keys[3:], ENTRY], "the reply that had the third one was lost"

@@ -90,6 +90,7 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
             "mooring.cli.node.prune:prune", "Delete the Nodes of machines that have been silent for long."
         ),
         "node revoke": CommandEntry("mooring.cli.node.revoke:revoke", "End all that a stolen machine can do."),
+        "node split": CommandEntry("mooring.cli.node.split:split", "Keep one of two machines with one identity."),
         "csr list": CommandEntry("mooring.cli.csr.show:list_requests", "List certificate signing requests."),
         "csr show": CommandEntry("mooring.cli.csr.show:show", "Show the details of certificate signing requests."),
         "csr review": CommandEntry("mooring.cli.csr.decision:review", "Decide waiting requests one after the other."),

@@ -92,6 +92,7 @@ CHECK_WRITES: Mapping[str, tuple[Permission, ...]] = MappingProxyType(
         "certified-names": (Permission(rule("create,update", GROUP, "nodeidentities")),),
         "machine-inventory": (Permission(rule("update", GROUP, "authorizedmachines")),),
         "bootstrap-token-limits": (Permission(rule("update", "", "secrets"), NAMESPACE),),
+        "uniqueness": (),
         "name-ownership": (Permission(rule("create,update", GROUP, "nodeidentities")),),
     }
 )
@@ -157,6 +158,12 @@ STANDALONE: Mapping[str, Standalone] = MappingProxyType(
         ),
         NAME_KEEPER: Standalone(
             writes=(Permission(rule("delete,update", GROUP, "nodeidentities")),), on_by_default=True
+        ),
+        "duplicate-identity-controller": Standalone(
+            writes=(
+                Permission(rule("update", GROUP, "nodeidentities/status")),
+                Permission(rule("create", "", "events"), "default"),
+            )
         ),
         "revocation-cleaner": Standalone(writes=(Permission(rule("delete", GROUP, "certificaterevocations")),)),
     }
@@ -348,7 +355,8 @@ def _own_kinds(installation: Installation, watches: Mapping[str, Sequence[str]])
     """Return the plurals of the kinds of mooring.dev that the controllers read or write."""
     named = {plural for name in installation.controllers for plural in watches[name]}
     for name in installation.controllers:
-        named.update(*(one.rule["resources"] for one in written(name) if GROUP in one.rule["apiGroups"]))
+        resources = (one.rule["resources"] for one in written(name) if GROUP in one.rule["apiGroups"])
+        named.update(resource.partition("/")[0] for named_in_rule in resources for resource in named_in_rule)
     return sorted(plural for plural in named if BY_PLURAL[plural].resource.group == GROUP)
 
 

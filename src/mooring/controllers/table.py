@@ -41,9 +41,11 @@ from mooring.controllers.serviceaccount import (
     ServiceAccountTokenController,
 )
 from mooring.controllers.silence import SilentNodes
+from mooring.controllers.uniqueness import DuplicateIdentityController, UniqueMachine
 from mooring.pki.jwt.token import TokenKeys
 from mooring.pki.pem import RootCa
 from mooring.pki.x509.authority import Authority
+from mooring.settings.nodes import REPORT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,8 @@ class ControllerSettings:
     """The CRLs of the CAs that verify clients."""
     deletion_ends_membership: bool = True
     """Deleting a Node ends the membership of its machine."""
+    duplicate_identity: str = REPORT
+    """Effect of two machines that use one identity, one of DUPLICATE_POLICIES."""
     server_records_deletions: bool = True
     """The API server records the uid of a Node before it deletes it, as Mooring does."""
 
@@ -100,6 +104,7 @@ ISSUANCE_CHECKS: Mapping[str, Callable[[ControllerSettings], IssuanceCheck]] = M
             settings.machine_inventory_required, settings.trusts_source_address
         ),
         "bootstrap-token-limits": lambda settings: BootstrapTokenCheck(settings.trusts_source_address),
+        "uniqueness": lambda settings: UniqueMachine(settings.duplicate_identity),
         "name-ownership": lambda settings: NameOwnership(settings.authority_for, settings.signing_duration),
     }
 )
@@ -159,6 +164,7 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         "node-identity-controller": lambda settings: NodeIdentityController(
             settings.signing_duration, settings.deletion_ends_membership, not settings.server_records_deletions
         ),
+        "duplicate-identity-controller": lambda settings: DuplicateIdentityController(settings.duplicate_identity),
         "node-lifecycle-controller": lambda settings: NodeLifecycle(settings.node_monitor_grace_period),
         "silent-node-controller": lambda settings: SilentNodes(settings.end_silent_members_after),
         "k3s-node-password-controller": lambda settings: NodePasswordController(),

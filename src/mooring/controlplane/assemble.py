@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.api.mooring import tombstones
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.mooring.uniqueness import is_duplicate
 from mooring.controlplane.encryption import EncryptionMetrics
 from mooring.controlplane.parts.controllers import Controllers, Upkeep
 from mooring.controlplane.parts.foundation import Foundation
@@ -76,6 +78,12 @@ def add_metrics(base: Foundation, authentication: Authentication, elector: Leade
         "mooring_restore_check_pending",
         "1 while nothing is issued, because the store is older than what a server remembers.",
         lambda: float(bool(tombstones.refusal(registry.views))),
+        max,
+    )
+    gauge(
+        "mooring_duplicate_identities",
+        "Machines whose identity a second machine uses, too.",
+        lambda: sum(map(is_duplicate, registry.views[IDENTITIES].list())),
         max,
     )
     gauge("leader_election_master_status", "1 while controllers run here.", lambda: float(elector.leading))

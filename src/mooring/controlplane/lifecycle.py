@@ -18,7 +18,13 @@ from mooring.clock import Clock
 from mooring.controlplane.assemble import Assembly, assemble
 from mooring.controlplane.configuration import ServerConfig
 from mooring.controlplane.keystore import KeyStore
-from mooring.controlplane.maintenance import compact_forever, record_forever, trim_forever, verify_forever
+from mooring.controlplane.maintenance import (
+    compact_forever,
+    record_certificates_forever,
+    record_forever,
+    trim_forever,
+    verify_forever,
+)
 from mooring.controlplane.parts.foundation import Foundation, Process, build_audit, open_registry
 from mooring.controlplane.parts.http import Http
 from mooring.server.sharedmemory import Counted, SharedMemory, WorkerMemory
@@ -248,6 +254,7 @@ def _background_work(assembly: Assembly, clock: Clock) -> dict[str, Coroutine[An
         "trust publisher": upkeep.trust_publisher.run(),
         "controllers": controllers.elector.run(controllers.reconciler.run),
         "last uses": record_forever(trust.authentication.last_uses, parts.registry, clock),
+        "certificate uses": record_certificates_forever(trust.authentication.certificate_uses, parts.registry, clock),
         "compaction": compact_forever(parts.storage, clock),
         "verification": verify_forever(parts.storage, clock, lambda: controllers.elector.leading),
         "trimming": trim_forever(clock),

@@ -13,13 +13,15 @@ from typing import Any
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.mooring.uniqueness import with_use
 from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.options import WriteOptions
 from mooring.apimachinery.patch import merge_patch
 from mooring.apimachinery.schema import Obj
-from mooring.authn.lastuses import LastUse, LastUses
+from mooring.authn.lastuses import CertificateUses, LastUse, LastUses, NodeUse
 from mooring.clock import Clock
-from mooring.errors import ConflictError, MooringError, StorageError
+from mooring.errors import ConflictError, MooringError, NotFoundError, StorageError
 from mooring.identity import API_SERVER_USER
 from mooring.registry.store import Registry
 from mooring.storage.contract import KeyExistsError, RevisionMismatchError, Storage
@@ -39,7 +41,8 @@ async def wait_for_event(event: asyncio.Event, timer: Coroutine[Any, Any, None])
     return event.is_set()
 
 
-# Records now and then that the token of a Secret was used, in a label or an annotation of the Secret.
+# Records now and then that the token of a Secret was used, in a label or an annotation of the Secret, and which certificates of a
+# node were used, in the status of its NodeIdentity.
 #
 # Rules kept here (docs/protocol/service-account-tokens.md#legacy-tokens): requests never wait for this. A record is a merge patch
 # through the registry, of the very Secret that was used (by uid). A failed write is noted again at the next use. Writes come one
@@ -49,6 +52,8 @@ authentication_log = logging.getLogger("mooring.authentication")
 
 RECORD_SECONDS = 5.0
 """Records hold a day or an hour, so that a delay of seconds does not matter. Many first uses share commits."""
+RECORDED_AT_ONCE = 32
+"""Uses of certificates that are written at a time, beside the writes of clients."""
 
 
 async def record_forever(uses: LastUses, registry: Registry, clock: Clock) -> None:
@@ -79,6 +84,34 @@ async def _labelled(use: LastUse, registry: Registry, clock: Clock) -> None:
 
     change = Change(API_SERVER_USER, clock.now(), writer="last-uses")
     await registry.writer.patch(BY_PLURAL["secrets"], use.namespace, use.name, apply, change, WriteOptions())
+
+
+async def record_certificates_forever(uses: CertificateUses, registry: Registry, clock: Clock) -> None:
+    """Write the noted uses of certificates every RECORD_SECONDS, until cancelled."""
+    while True:
+        await clock.sleep(RECORD_SECONDS)
+        await record_certificates(uses, registry, clock)
+
+
+async def record_certificates(uses: CertificateUses, registry: Registry, clock: Clock) -> None:
+    """Write the noted uses of certificates into the status of the NodeIdentities."""
+    noted = uses.take()
+    # A few at a time: writes that wait for one another share a commit. After an upgrade every member has its first use.
+    for start in range(0, len(noted), RECORDED_AT_ONCE):
+        await asyncio.gather(*(_used(one, registry, clock) for one in noted[start : start + RECORDED_AT_ONCE]))
+
+
+async def _used(noted: NodeUse, registry: Registry, clock: Clock) -> None:
+    def apply(current: Obj) -> Obj:
+        return with_use(current, noted.use, noted.behind) or current
+
+    change = Change(API_SERVER_USER, clock.now(), writer="last-uses")
+    try:
+        await registry.writer.patch(BY_PLURAL[IDENTITIES], "", noted.node, apply, change, WriteOptions(), "status")
+    except NotFoundError:
+        return  # the machine has left meanwhile
+    except MooringError as error:
+        authentication_log.warning("the use of a certificate of node %s was not written down: %s", noted.node, error)
 
 
 # Compaction of old revisions, as kube-apiserver does with etcd: each lives for at least five and at most ten minutes.

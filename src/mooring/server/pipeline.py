@@ -39,6 +39,7 @@ from mooring.authn.authfailures import AuthFailureLimiter
 from mooring.authn.chain import BASIC, Outcome, RejectedBy
 from mooring.authn.credentials import Authenticator, Credentials, read_credentials
 from mooring.authn.impersonation import NeededGrant, read_impersonation
+from mooring.authn.lastuses import CertificateUses
 from mooring.authn.reasons import GUESSING
 from mooring.authn.requestheader import HeaderStripper
 from mooring.authz.decision import Attributes, Decision, Ruling
@@ -131,6 +132,7 @@ class Pipeline:
         *,
         authenticators: Sequence[Authenticator],
         deferred_authentication: DeferredAuthentication,
+        certificate_uses: CertificateUses,
         refusals: Refusals,
         schemes: Mapping[str, str],
         open_watches: OpenWatches,
@@ -148,6 +150,7 @@ class Pipeline:
     ) -> None:
         self._authenticators = authenticators
         self._credential_judge = CredentialJudge(registry, deferred_authentication, auth_failures, audiences, clock)
+        self._certificate_uses = certificate_uses
         self.refusals = refusals
         self._schemes = schemes
         self._challenges = challenges(schemes)
@@ -244,6 +247,7 @@ class Pipeline:
         context.warnings += (*credentials.warnings, *outcome.warnings)
         context.annotations.update(outcome.annotations)
         self._metrics.attempt(outcome.authenticator).inc()
+        self._note_use(context)
         # Before impersonation and authorization: a request that they refuse has a RequestReceived record, too.
         if self._audit.on_arrival:
             self._audit.received(context)
@@ -382,6 +386,7 @@ class Pipeline:
             context.warnings += (*credentials.warnings, *outcome.warnings)
             context.annotations.update(outcome.annotations)
             self._metrics.attempt(outcome.authenticator).inc()
+            self._note_use(context)
         impersonates = any(name.startswith(b"impersonate-") for name, _ in request.headers)
         reason = access_refusal(route.access, outcome.authenticator, context.user.groups, impersonates=impersonates)
         context.annotations["authorization.k8s.io/decision"] = "forbid" if reason else "allow"
@@ -424,6 +429,14 @@ class Pipeline:
         """Run the chain of authenticators. Waits only for deferred verdicts."""
         source = context.request.connection.network
         return await self._credential_judge.judge(credentials, authenticators, source, context.received)
+
+    def _note_use(self, context: RequestContext) -> None:
+        """Note the use of a certificate, which may be that of a second machine with the same identity."""
+        certificate = context.outcome.certificate
+        if certificate is not None:
+            self._certificate_uses.note(
+                certificate, context.request.connection.address, self._registry.views, context.received
+            )
 
     def _attributes(self, context: RequestContext) -> Attributes:
         info = context.info

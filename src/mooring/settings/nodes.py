@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.errors import ConfigError
-from mooring.settings.declaration import TEXT, Settings, setting
+from mooring.settings.declaration import TEXT, Settings, one_of_words, setting
 
 ENDS_MEMBERSHIP = "ends-membership"
 REREGISTERS = "reregisters"
 DELETIONS = (ENDS_MEMBERSHIP, REREGISTERS)
 """Effects of the deletion of a Node: its machine is not a member any more, or registers again, as kubelet does."""
+REPORT, HOLD, END = DUPLICATE_POLICIES = ("report", "hold", "end")
+"""Effects of two machines with one identity: it is reported; their requests wait for a person, too; both are revoked, too."""
 REGISTRATIONS = ("none", "tainted", "ready")
 """Nodes that a member registers: none, one that no Pods are placed on, or a Ready one."""
 
@@ -35,6 +37,15 @@ class NodeSettings(Settings):
         f"{REREGISTERS} lets it create its Node again, as in Kubernetes. Give all servers of a cluster the same.",
         metavar="EFFECT",
         parse=_parse_node_deletion,
+    )
+
+    duplicate_identity: str = setting(
+        TEXT,
+        default=REPORT,
+        meaning=f"Effect of two machines that use one identity: {REPORT} tells the operator; {HOLD} also lets their certificate "
+        f"requests wait for a person; {END} also revokes the certificates of both. Give all servers of a cluster the same.",
+        metavar="EFFECT",
+        parse=one_of_words(DUPLICATE_POLICIES),
     )
 
     @property

@@ -1,18 +1,26 @@
-"""The label that says when a Secret's token was used last, written behind the requests.
+"""The label that says when a Secret's token was used last, and the uses of certificates, written behind the requests.
 
-Source: docs/protocol/service-account-tokens.md#legacy-tokens.
+Source: docs/protocol/service-account-tokens.md#legacy-tokens, docs/names-and-membership.md#one-machine-for-each-name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from unittest.mock import AsyncMock
 
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.authn.lastuses import LAST_USED, LastUses
-from mooring.controlplane.maintenance import RECORD_SECONDS, record_forever
+from mooring.authn.lastuses import LAST_USED, CertificateUses, LastUses
+from mooring.controlplane.maintenance import (
+    RECORD_SECONDS,
+    record_certificates,
+    record_certificates_forever,
+    record_forever,
+)
+from mooring.errors import StorageError
+from mooring.pki.x509.clientcertificate import RecordedCertificate
 from tests.support.manualclock import settle
 from tests.support.registryroom import Room, in_room
 
@@ -55,3 +63,60 @@ async def test_another_secret_of_that_name_and_one_that_is_gone_are_left_alone(
         assert told in caplog.text
     assert not recorder.done()
     recorder.cancel()
+
+
+IDENTITY: Obj = {
+    "metadata": {"name": "n1"},
+    "spec": {"keys": [{"publicKey": "sha256:" + "1" * 64, "notAfter": "2027-01-01T00:00:00Z"}]},
+}
+
+
+def noted(uses: CertificateUses, room: Room, name: str = "n1") -> None:
+    fingerprint = "1" * 64
+    peer = RecordedCertificate(
+        f"system:node:{name}", name, fingerprint, 1, f"sha256:{fingerprint}", "", room.clock.now(), ()
+    )
+    uses.note(peer, "192.0.2.1", room.registry.views, room.clock.now())
+
+
+@in_room
+async def test_the_use_of_a_certificate_is_written_into_the_status_of_the_identity(room: Room) -> None:
+    made = await room.create("nodeidentities", IDENTITY)
+    uses = CertificateUses(room.clock.monotonic)
+    recorder = asyncio.create_task(record_certificates_forever(uses, room.registry, room.clock))
+    noted(uses, room)
+    await room.clock.advance(RECORD_SECONDS)
+    await settle()
+    kept = (await room.get("nodeidentities", "n1")).obj
+    assert kept["spec"] == made.obj["spec"]
+    (use,) = kept["status"]["certificates"]
+    assert (use["publicKey"], use["sourceAddress"]) == ("sha256:" + "1" * 64, "192.0.2.1")
+    noted(uses, room)
+    assert uses.take() == ()
+    recorder.cancel()
+
+
+@in_room
+async def test_a_use_is_dropped_with_its_identity(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    await room.create("nodeidentities", IDENTITY)
+    uses = CertificateUses(room.clock.monotonic)
+    noted(uses, room)
+    await room.delete("nodeidentities", "n1")
+    with caplog.at_level(logging.WARNING):
+        await record_certificates(uses, room.registry, room.clock)
+    assert caplog.text == ""
+
+
+@in_room
+async def test_a_use_that_cannot_be_written_is_told_and_noted_at_the_next_one(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    await room.create("nodeidentities", {**IDENTITY, "status": {}})
+    uses = CertificateUses(room.clock.monotonic)
+    noted(uses, room)
+    with caplog.at_level(logging.WARNING), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(room.registry.writer), "patch", AsyncMock(side_effect=StorageError("the disk is full")))
+        await record_certificates(uses, room.registry, room.clock)
+    assert "the use of a certificate of node n1 was not written down: the disk is full" in caplog.text
+    noted(uses, room)
+    assert len(uses.take()) == 1

@@ -10,15 +10,17 @@ Rules kept here (docs/protocol/certificate-signing-requests.md):
 from __future__ import annotations
 
 import base64
+import re
 
 from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, conditions_of
 from mooring.apimachinery.schema import Obj
-from mooring.identity import NODE_PREFIX
+from mooring.identity import CREDENTIAL_ID, NODE_PREFIX
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import issued_request, node_name_in
 
 REQUESTS = "certificatesigningrequests"
+_CERTIFICATE_ID = re.compile("X509SHA256=([0-9a-f]{64})").fullmatch
 
 
 def parsed_request(csr: Obj) -> CertificateRequest:
@@ -40,6 +42,14 @@ def requested_node(csr: Obj) -> str:
     except (RequestError, ValueError):
         return ""
     return user.removeprefix(NODE_PREFIX) if user.startswith(NODE_PREFIX) else ""
+
+
+def presented_certificate(csr: Obj) -> str:
+    """Return the fingerprint of the certificate with which the request was made; "" when it was made without one."""
+    for credential in ((csr.get("spec") or {}).get("extra") or {}).get(CREDENTIAL_ID) or ():
+        if found := _CERTIFICATE_ID(credential):
+            return f"sha256:{found[1]}"
+    return ""
 
 
 def is_issued(csr: Obj) -> bool:

@@ -5,6 +5,7 @@ Rules kept here:
 * `spec.keys` has one entry for each certificate, the newest last. No entry means that the name has no owner.
 * `spec.nodeUID` is the uid of the Node that belongs to the identity, recorded before it is deleted at the latest. While no Node
   with that uid exists, or while that Node has a deletionTimestamp, the membership has ended.
+* The status is written by servers alone: what was observed of the machine (`mooring.api.mooring.uniqueness` judges it).
 * Every field is bounded, because each API server keeps all identities in memory.
 """
 
@@ -14,11 +15,11 @@ import re
 from datetime import datetime
 
 from mooring.api.core.addresses import address_errors, parse_address
-from mooring.api.kind import Kind, is_untracked
-from mooring.api.objectmeta import NAME, NONE, spec_of
+from mooring.api.kind import Kind, SubresourceStrategy, is_untracked
+from mooring.api.objectmeta import NAME, NONE, condition_list_errors, reset_fields, spec_of
 from mooring.api.paths import GROUP, STORAGE_PREFIX, VERSION
 from mooring.apimachinery.names import dns1123_subdomain_errors
-from mooring.apimachinery.resource import Column, Resource
+from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
 from mooring.errors import FieldError, invalid, required, too_long
@@ -30,6 +31,12 @@ MAX_KEYS = 16
 MAX_CERTIFIED = 256
 """Names of serving certificates in an identity: eight times those of one request. A machine that changes its address each day, and
 whose certificates last for a year, asks a person after eight months."""
+MAX_USES = 16
+"""Certificates whose use is recorded: those of the keys."""
+MAX_BOOTS = 8
+"""Boots that are recorded. A machine that is told from a copy of itself needs two."""
+MAX_BOOT_ID = 64
+"""Characters of a boot id; a UUID has 36, and a machine may report any text."""
 MAX_NAME = 253
 """Characters of a DNS name."""
 MAX_UID = 64
@@ -64,6 +71,24 @@ def certified_names_of(obj: Obj) -> list[Obj]:
     return names
 
 
+def status_of(obj: Obj) -> Obj:
+    """Return the status of an identity; empty where nothing was observed."""
+    status: Obj = obj.get("status") or {}
+    return status
+
+
+def uses_of(obj: Obj) -> list[Obj]:
+    """Return the certificates that were used, in the order of their first use."""
+    uses: list[Obj] = status_of(obj).get("certificates") or []
+    return uses
+
+
+def boots_of(obj: Obj) -> list[Obj]:
+    """Return the boots that reported the Node, in the order in which they took over."""
+    boots: list[Obj] = status_of(obj).get("boots") or []
+    return boots
+
+
 def _validate(obj: Obj) -> list[FieldError]:
     spec, errors = spec_of(obj), []
     for field, keys in (("keys", keys_of(obj)), ("companions", companions_of(obj))):
@@ -85,15 +110,36 @@ def _validate(obj: Obj) -> list[FieldError]:
         errors.append(invalid("spec.silenceSeconds", silence, f"must be from 0 to {MAX_SILENCE_SECONDS}"))
     if spec.get("endReason", "") not in ("", SILENT):
         errors.append(invalid("spec.endReason", spec["endReason"], f"must be {SILENT}, or absent"))
-    address = spec.get("sourceAddress", "")
-    if address and parse_address(address) is None:
-        errors += address_errors(address, "spec.sourceAddress")
-    return errors + _fingerprint_errors(spec, "spec", "formerCertificate")
+    errors += _address_errors(spec.get("sourceAddress", ""), "spec.sourceAddress")
+    return [*errors, *_fingerprint_errors(spec, "spec", "formerCertificate"), *_status_errors(obj)]
+
+
+def _status_errors(obj: Obj) -> list[FieldError]:
+    path, errors = "status", []
+    for field, items, most in (("certificates", uses_of(obj), MAX_USES), ("boots", boots_of(obj), MAX_BOOTS)):
+        if len(items) > most:
+            errors.append(invalid(f"{path}.{field}", len(items), f"must have at most {most} items"))
+    for index, use in enumerate(uses_of(obj)[:MAX_USES]):
+        at = f"{path}.certificates[{index}]"
+        errors += [
+            required(f"{at}.{field}") for field in ("certificate", "publicKey", "firstUsed") if not use.get(field)
+        ]
+        for field in ("certificate", "publicKey", "parent", "returnedAfter"):
+            errors += _fingerprint_errors(use, at, field)
+        for field in ("sourceAddress", "returnedFrom"):
+            errors += _address_errors(use.get(field, ""), f"{at}.{field}")
+    for index, boot in enumerate(boots_of(obj)[:MAX_BOOTS]):
+        at = f"{path}.boots[{index}]"
+        errors += [required(f"{at}.{field}") for field in ("id", "since") if not boot.get(field)]
+        if len(boot.get("id", "")) > MAX_BOOT_ID:
+            errors.append(too_long(f"{at}.id", MAX_BOOT_ID))
+    return errors + condition_list_errors(status_of(obj).get("conditions") or [], "status.conditions")
 
 
 def _key_errors(key: Obj, path: str) -> list[FieldError]:
     errors = [] if key.get("publicKey") else [required(f"{path}.publicKey")]
-    errors += _fingerprint_errors(key, path, "publicKey") + _fingerprint_errors(key, path, "issuer")
+    for name in ("publicKey", "issuer", "parent"):
+        errors += _fingerprint_errors(key, path, name)
     serial_number = key.get("serialNumber", "")
     if serial_number and not _SERIAL_NUMBER(serial_number):
         errors.append(
@@ -123,6 +169,10 @@ def _fingerprint_errors(holder: Obj, path: str, name: str) -> list[FieldError]:
     return [invalid(f"{path}.{name}", value, "must be sha256: and 64 lower-case hex digits")]
 
 
+def _address_errors(address: str, path: str) -> list[FieldError]:
+    return address_errors(address, path) if address and parse_address(address) is None else []
+
+
 def _newest(obj: Obj, name: str) -> str:
     keys = keys_of(obj)
     return str(keys[-1].get(name) or NONE) if keys else NONE
@@ -141,6 +191,7 @@ KIND = Kind(
         namespaced=False,
         schema=message("dev.mooring.api.v1alpha1.NodeIdentity"),
         short_names=("nodeid",),
+        subresources=(Subresource("status", ("get", "patch", "update")),),
         columns=(
             NAME,
             Column("Key", _key_cell, description="First digits of the newest key."),
@@ -173,6 +224,11 @@ KIND = Kind(
     storage=f"{STORAGE_PREFIX}{PLURAL}",
     tracks_creator=is_untracked,
     name_errors=dns1123_subdomain_errors,
+    prepare_for_create=lambda new, change: reset_fields(new, {}, "status"),
+    prepare_for_update=lambda new, old, change: reset_fields(new, old, "status"),
     validate=_validate,
     allow_unconditional_update=False,
+    subresources={
+        "status": SubresourceStrategy(prepare_for_update=lambda new, old, change: reset_fields(new, old, "spec"))
+    },
 )

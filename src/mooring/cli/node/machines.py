@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from mooring.api.mooring.membership import NODES, has_ended, is_terminating
+from mooring.api.mooring.nodeidentity import uses_of
+from mooring.api.mooring.uniqueness import RESOLVED, condition_of
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import printing as printed
@@ -37,6 +39,9 @@ READY, NOT_READY, LOST, DELETING, NO_NODE, ENDED = "Ready", "NotReady", "Lost", 
 """States of a machine. Lost: nothing was heard of it for the grace period of its heartbeat. NoNode: a member that registered no
 Node. Ended: its Node was deleted, and the server rejects its certificate."""
 NEVER_REGISTERED = "a certificate was issued for this name, and no machine has registered its Node"
+TWO_MACHINES = "two machines use this identity"
+_TOLD = ("status", "reason", "message", "lastTransitionTime")
+"""Fields of the condition that are shown."""
 STATES = (READY, NOT_READY, LOST, DELETING, NO_NODE, ENDED)
 
 
@@ -81,6 +86,17 @@ class KnownMachine:
         return NEVER_REGISTERED if self.state == NO_NODE else str(self.ready.get("message") or "")
 
     @property
+    def duplicate(self) -> Obj:
+        """The condition DuplicateIdentity of the record, empty for a machine that is alone with its identity."""
+        condition = condition_of(self.identity) if self.identity is not None else {}
+        return condition if condition.get("reason") not in (None, RESOLVED) else {}
+
+    @property
+    def is_duplicate(self) -> bool:
+        """True while two machines use the identity."""
+        return self.duplicate.get("status") == "True"
+
+    @property
     def certificate(self) -> KnownCertificate | None:
         """The certificate in use; None where none is known that the server accepts."""
         accepted = [one for one in self.certificates if one.state == VALID]
@@ -112,9 +128,23 @@ class KnownMachine:
             "token": spec.get("token", ""),
             "from": spec.get("sourceAddress", ""),
             "silenceSeconds": int(spec.get("silenceSeconds") or 0),
-            "certificates": [one.document() for one in self.certificates],
+            "duplicateIdentity": {one: self.duplicate[one] for one in _TOLD if one in self.duplicate},
+            "certificates": [one.document() | self._use(one) for one in self.certificates],
         }
         return {key: value for key, value in found.items() if value}
+
+    def described_use(self, certificate: KnownCertificate) -> str:
+        """Return the key and the first use of a certificate in words, where it must be told from that of another machine."""
+        use = self._use(certificate) if self.duplicate else {}
+        source = f" from {use['firstUsedFrom']}" if "firstUsedFrom" in use else ""
+        return f", key {certificate.public_key}, first used {use['firstUsed']}{source}" if use else ""
+
+    def _use(self, certificate: KnownCertificate) -> dict[str, str]:
+        """Return since when, and from where, the machine uses a certificate; empty where that was not seen."""
+        uses = uses_of(self.identity) if self.identity is not None else []
+        use = next((one for one in uses if one["publicKey"] == certificate.public_key), {})
+        named = (("firstUsed", "firstUsed"), ("firstUsedFrom", "sourceAddress"))
+        return {name: use[field] for name, field in named if use.get(field)}
 
 
 async def fetch(
@@ -178,6 +208,9 @@ def list_nodes(show_all: bool, state: str | None, output: str, chosen: ChosenClu
         print_table(wanted, now, is_wide=output == "wide")
         if any(one.state == NO_NODE for one in wanted):
             echo(f"{NO_NODE}: {NEVER_REGISTERED}.", err=True)
+        for one in wanted:
+            if one.is_duplicate:
+                echo(f"{one.name}: {TWO_MACHINES}: mooring node show {one.name}", err=True)
 
 
 def print_table(found: Sequence[KnownMachine], now: datetime, *, is_wide: bool) -> None:
@@ -240,11 +273,12 @@ def _lines(one: KnownMachine, now: datetime) -> list[str]:
         ("Token", found.get("token", "")),
         ("Asked from", found.get("from", "")),
         ("Ephemeral", f"the membership ends after {format_duration(silence)} of silence" if silence else ""),
+        ("Duplicate", f"{one.duplicate['reason']}: {one.duplicate['message']}" if one.duplicate else ""),
         *(
             (
                 "Certificate",
                 f"{known.serial_number}, {known.state}{f' ({known.reason})' if known.reason else ''}, ends "
-                f"{known.expires or '<unknown>'}, {known.user}",
+                f"{known.expires or '<unknown>'}, {known.user}{one.described_use(known)}",
             )
             for known in one.certificates
         ),

@@ -93,7 +93,7 @@ def revoke(name: str, message: str, force: bool, dry_run: bool, output: str, cho
         chosen.run(work)
     finally:
         # Also after an error: what was done so far is done.
-        _print(revoked_machine, name, output, dry_run=dry_run)
+        print_revoked(revoked_machine, "NodeRevocation", name, output, _left(name), dry_run=dry_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,13 +252,16 @@ def _left(name: str) -> Sequence[str]:
     )
 
 
-def _print(revoked_machine: RevokedMachine, name: str, form: str, *, dry_run: bool) -> None:
+def print_revoked(
+    revoked_machine: RevokedMachine, kind: str, name: str, form: str, more: Sequence[str], *, dry_run: bool
+) -> None:
+    """Print what was done, and what is left to do; `more` is left in any case. `kind`: that of the document."""
     if revoked_machine.warning:
         echo(f"warning: {revoked_machine.warning}.", err=True)
-    left = [*revoked_machine.left, *_left(name)] if revoked_machine.done else []
+    left = [*revoked_machine.left, *more] if revoked_machine.done else []
     if form in ("json", "yaml"):
         done = [{"name": shown, "done": what} for shown, what in revoked_machine.done]
-        document = {"kind": "NodeRevocation", "nodeName": name, "dryRun": dry_run, "done": done, "left": left}
+        document = {"kind": kind, "nodeName": name, "dryRun": dry_run, "done": done, "left": left}
         printed.print_document(document, form)
         return
     for shown, what in revoked_machine.done:

@@ -23,7 +23,7 @@ from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import restorecheck
 from mooring.cli.csr.show import csr_details
-from mooring.cli.node.machines import ENDED, READY, STATES, KnownMachine, age, until
+from mooring.cli.node.machines import ENDED, READY, STATES, TWO_MACHINES, KnownMachine, age, until
 from mooring.cli.printing import MAX_CELL, clean
 from mooring.cli.status.gathering import Gathering, Section
 from mooring.client.cluster import ClusterClient
@@ -297,6 +297,7 @@ def attention(one: KnownMachine, behind: str | None) -> Obj:
         one.message if one.state != READY else "",
         "the server accepts none of its certificates" if has_lapsed else "",
         f"behind the rollover: {behind}" if behind is not None else "",
+        f"{TWO_MACHINES}: mooring node show {one.name}" if one.is_duplicate else "",
     ]
     message = "; ".join(filter(None, problems))
     return {"name": one.name, "state": one.state, **({"message": message} if message else {})}

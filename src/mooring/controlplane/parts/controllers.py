@@ -102,6 +102,7 @@ class Controllers:
             node_recovery=NodeRecovery(config[RecoverySettings].rule_age),
             crls=trust.authentication.client_cas.crls,
             deletion_ends_membership=config[NodeSettings].deletion_ends_membership,
+            duplicate_identity=config[NodeSettings].duplicate_identity,
         )
 
 

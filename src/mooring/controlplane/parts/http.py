@@ -216,6 +216,7 @@ class Http:
         self.pipeline = Pipeline(
             authenticators=authentication.authenticators,
             deferred_authentication=authentication.deferred_authentication,
+            certificate_uses=authentication.certificate_uses,
             refusals=self.refusals,
             schemes=authentication.schemes,
             open_watches=self.open_watches,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mooring.authn import table
 from mooring.authn.credentials import NOTHING, Authenticator
 from mooring.authn.host import Host, Target
-from mooring.authn.lastuses import LastUses
+from mooring.authn.lastuses import CertificateUses, LastUses
 from mooring.authn.serviceaccountsettings import ServiceAccountSettings
 from mooring.clock import Clock
 from mooring.controlplane.carolloverfiles import CaRenewal
@@ -56,6 +56,7 @@ class Authentication:
         """
         self.reloading = reloading
         self.last_uses = LastUses()
+        self.certificate_uses = CertificateUses(clock.monotonic)
         self.tokens = FollowedTokenKeys(
             key_store.token_key,
             key_store.token_keys,

@@ -32,12 +32,12 @@ Rules kept here:
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from mooring.api.certificates.requestrecords import conditions_of, source_address_of
+from mooring.api.certificates.requeststate import presented_certificate
 from mooring.api.core.addresses import parse_address
 from mooring.api.mooring.membership import (
     has_ended,
@@ -47,7 +47,14 @@ from mooring.api.mooring.membership import (
     was_made_before_change,
     with_spec,
 )
-from mooring.api.mooring.nodeidentity import MAX_KEYS, PLURAL, certified_names_of, companions_of, keys_of
+from mooring.api.mooring.nodeidentity import (
+    MAX_KEYS,
+    PLURAL,
+    certified_names_of,
+    companions_of,
+    keys_of,
+    uses_of,
+)
 from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.names import dns1123_subdomain_errors
@@ -57,7 +64,7 @@ from mooring.controllers.actions import Create, Update
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, CheckResult, Hold, PendingIssue, Reservation
 from mooring.controllers.certificates.noderecovery import proven_key
 from mooring.controllers.certificates.sanpolicy.evidence import NODES
-from mooring.identity import BOOTSTRAP_USER_PREFIX, CREDENTIAL_ID, NODE_PREFIX
+from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.profiles import BACKDATE, CLIENT_AUTH, SHORT, ttl
 from mooring.pki.x509.signers import K3S_KUBELET_SERVING, KUBELET_SERVING, NODE_SIGNERS
@@ -76,8 +83,6 @@ NAME_INVALID = "NodeNameInvalid"
 PASSWORD_MISSING = "NodePasswordMissing"  # noqa: S105 - a reason, not a password
 MEMBERSHIP_ENDED = "NodeDeleted"
 TERMINATING = "NodeTerminating"
-
-_CERTIFICATE_ID = re.compile("X509SHA256=([0-9a-f]{64})").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,8 @@ class NameOwnership:
         """Return the record of a certificate, and its latest end."""
         end = _needed_until(pending, self.signing_duration)
         entry = {"publicKey": _key_of(pending), "notAfter": rfc3339(end + BACKDATE)}
+        if parent := presented_certificate(pending.csr):
+            entry["parent"] = parent
         authority = self.authority_for(pending.signer_name)
         if authority is not None:
             entry["serialNumber"] = f"{request_serial_number(pending.csr['metadata']['uid']):x}"
@@ -229,7 +236,7 @@ class _Claim(_WantedName):
         username = pending.username
         address = source_address_of(pending.csr)
         self.source_address = address if parse_address(address) is not None else ""
-        self._certificate = _presented_certificate(pending.csr)
+        self._certificate = presented_certificate(pending.csr)
         self._proven = proven_key(pending.csr) if username == RECOVERING_PREFIX + name else ""
         self._is_older = was_made_before_change(pending.csr, self.identity)
         self.has_waited = self._is_older or _was_held_as_taken(pending.csr)
@@ -256,7 +263,7 @@ class _Claim(_WantedName):
             if not _is_record_of(key, entry)
             and (not _has_expired(key, now) or (self._proven and key.get("publicKey") == self._proven))
         ]
-        keys = [*kept, entry][-MAX_KEYS:]
+        keys = _bounded([*kept, entry], {use.get("publicKey") for use in uses_of(self.identity or {})})
         recorded = spec_of(self.identity).get("formerCertificate", "") if self.identity is not None else ""
         former = self._certificate if not self.keys or self._certificate == recorded else ""
         if self.identity is None:
@@ -330,6 +337,13 @@ class _Claim(_WantedName):
         return Reservation((Create(PLURAL, created, must_be_new=True),))
 
 
+def _bounded(keys: list[Obj], used: Collection[object]) -> list[Obj]:
+    """Return at most MAX_KEYS. The oldest of certificates that were never used go first: their replies were lost."""
+    while len(keys) > MAX_KEYS:
+        keys.remove(next((key for key in keys[:-1] if key.get("publicKey") not in used), keys[0]))
+    return keys
+
+
 def _is_about_a_node(pending: PendingIssue) -> bool:
     """Return true for a certificate with the name of a node, whether or not a Node can have the name."""
     return pending.signer_name in NODE_SIGNERS or pending.request.common_name.startswith(NODE_PREFIX)
@@ -353,14 +367,6 @@ def _silence_seconds(views: Views, token: str) -> int:
     except TokenError:
         return 0  # the check of the token's restrictions holds the request; a person may have approved it
     return int(silence.total_seconds()) if silence is not None else 0
-
-
-def _presented_certificate(csr: Obj) -> str:
-    """Return the fingerprint of the certificate with which the request was made; "" when it was made without one."""
-    for credential in (csr["spec"].get("extra") or {}).get(CREDENTIAL_ID) or ():
-        if found := _CERTIFICATE_ID(credential):
-            return f"sha256:{found[1]}"
-    return ""
 
 
 def _key_of(pending: PendingIssue) -> str:

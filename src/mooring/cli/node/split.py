@@ -1,0 +1,213 @@
+"""`mooring node split`: of two machines with one identity, keep one.
+
+Rules kept here:
+* The key that is kept, and those of its renewals, stay. Every other key of the identity goes on the denylist and out of the record,
+  and so do the certificates that were requested with it. Its requests that wait are denied.
+* The key with which both sides were requested is in both hands. It cannot be kept: the command says so, and changes nothing.
+* The records are read again until no new key appears: the other machine may renew while the command runs.
+* Each step may be repeated. The record comes last, so that a run that was interrupted is repeated as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import partial
+
+import click
+
+from mooring.api.certificates.requeststate import REQUESTS, presented_certificate, requested_node
+from mooring.api.mooring.membership import with_spec
+from mooring.api.mooring.nodeidentity import PLURAL, companions_of, keys_of, uses_of
+from mooring.api.mooring.uniqueness import condition_of, keys_below
+from mooring.api.objectmeta import spec_of
+from mooring.apimachinery.schema import Obj
+from mooring.cli.certs import inventory
+from mooring.cli.certs.inventory import QUALIFIED
+from mooring.cli.certs.revoke import Revocation, refuse_unenforced, write
+from mooring.cli.cluster import ChosenCluster, ending_options
+from mooring.cli.csr.decision import may_be_issued, refuse_waiting
+from mooring.cli.node.revoke import MAX_PASSES, RevokedMachine, print_revoked
+from mooring.cli.options.flags import NODE, SHOWN, output_option
+from mooring.cli.valuecompletion import complete_node
+from mooring.client.cluster import ClusterClient
+from mooring.clock import rfc3339
+from mooring.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError
+from mooring.identity import NODE_PREFIX
+from mooring.trust.discovery.pins import PinError, parse_pin
+from mooring.trust.issuancelog import CREDENTIAL
+
+_REASON = "keyCompromise"
+MAX_CONFLICTS = 10
+"""Changes of the record by the server while this command writes it."""
+
+
+@click.command("split")
+@click.argument("name", type=NODE, shell_complete=complete_node)
+@click.option(
+    "--keep",
+    required=True,
+    metavar="sha256:HEX",
+    help="Key of the machine that stays a member, or its certificate, as mooring node show prints them.",
+)
+@click.option("--message", default="", help="The reason in one sentence, for other administrators.")
+@click.option("--dry-run", is_flag=True, help="Let the server check the entries, and change nothing.")
+@output_option(*SHOWN)
+@ending_options
+def split(name: str, keep: str, message: str, dry_run: bool, output: str, chosen: ChosenCluster) -> None:
+    """Keep one of two machines that use one identity, and revoke the certificates of the other.
+
+    The command may be repeated, also after it was interrupted. The other machine may join again, as a new machine.
+    """
+    name = name.removeprefix(NODE_PREFIX)
+    try:
+        kept = str(parse_pin(keep))
+    except PinError:
+        raise click.UsageError(
+            "--keep must be sha256: and 64 hexadecimal digits, as `mooring node show` prints them"
+        ) from None
+    done = RevokedMachine()
+
+    async def work(client: ClusterClient) -> None:
+        await refuse_unenforced(client)
+        await _Splitting(client, name, kept, message, dry_run, chosen, done).run()
+
+    try:
+        chosen.run(work)
+    finally:
+        # Also after an error: what was done so far is done.
+        print_revoked(done, "NodeSplit", name, output, (), dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Splitting:
+    client: ClusterClient
+    name: str
+    kept: str
+    message: str
+    dry_run: bool
+    chosen: ChosenCluster
+    revoked_machine: RevokedMachine
+
+    async def run(self) -> None:
+        """Take every step. Raises ApiError, PeerError, ConfigError."""
+        identity, entries = await self._read()
+        key = _certificates(identity, entries).get(self.kept, self.kept)
+        _check(identity, entries, key)
+        revoked: set[str] = set()
+        for _ in range(MAX_PASSES):
+            new = _others(identity, entries, key) - revoked
+            if not new:
+                break
+            for other in sorted(new):
+                await self._revoke(other)
+            revoked |= new
+            if self.dry_run:
+                break
+            await self._refuse_requests({one for one, of in _certificates(identity, entries).items() if of in revoked})
+            # Read until nothing new appears: a renewal that was under way may end after the first reading.
+            identity, entries = await self._read()
+        else:
+            raise ConfigError("new certificates appear as fast as they are revoked; run this again")
+        if not self.dry_run:
+            await self._drop(revoked)
+        if spec_of(identity).get("nodePasswordUID"):
+            self.revoked_machine.left.append(
+                f"Both machines know the node password of {self.name}: with a token the other one gets another certificate. Remove "
+                "the files of the membership there (mooring leave --files-only), or replace the token: mooring token rotate"
+            )
+        self.revoked_machine.left.append(
+            "Stop the agent of the other machine, remove its files (mooring leave --files-only), and let it join as a new machine."
+        )
+
+    async def _read(self) -> tuple[Obj, Sequence[Obj]]:
+        """Return the record, and the entries of the issuance log, none for a user who may not read it."""
+        try:
+            identity = await self.chosen.retry(partial(self.client.get, PLURAL, self.name))
+        except NotFoundError:
+            raise ConfigError(
+                f'there is no record of a machine "{self.name}" in this cluster: mooring node list --all lists them'
+            ) from None
+        known, now = await self.chosen.retry(lambda: inventory.fetch(self.client)), rfc3339(self.chosen.clock.now())
+        return identity, [one for one in known.issued.values() if one.get("notAfter", "") > now]
+
+    async def _revoke(self, key: str) -> None:
+        message = self.message or f"another machine used the identity {self.name}, too"
+        revocation = Revocation(subject={"publicKey": key}, reason=_REASON, message=message, dry_run=self.dry_run)
+        written = await self.chosen.retry(lambda: write(self.client, revocation, self.chosen.clock))
+        self.revoked_machine.done.append((f"{QUALIFIED}/{revocation.name}", written.done))
+
+    async def _refuse_requests(self, certificates: Set[str]) -> None:
+        """Deny the requests that wait and were made with a certificate of the other side."""
+
+        async def find() -> Sequence[Obj]:
+            found = await self.chosen.retry(lambda: inventory.readable_objects(self.client, REQUESTS)) or ()
+            of_node = [csr for csr in found if requested_node(csr) == self.name and may_be_issued(csr)]
+            return [csr for csr in of_node if presented_certificate(csr) in certificates]
+
+        def report(name: str, done: str) -> None:
+            self.revoked_machine.done.append((name, done))
+
+        reason = f"the machine is not the one that is {self.name}"
+        try:
+            await refuse_waiting(self.client, self.chosen, find, "NodeSplit", reason, report)
+        except ForbiddenError as error:
+            self.revoked_machine.left.append(f"Deny the requests of the other machine that wait: {error}.")
+
+    async def _drop(self, revoked: set[str]) -> None:
+        """Take the revoked keys out of the record."""
+        for left in reversed(range(MAX_CONFLICTS)):
+            identity = await self.chosen.retry(partial(self.client.get, PLURAL, self.name))
+            lists = {"keys": keys_of(identity), "companions": companions_of(identity)}
+            changed = with_spec(
+                identity,
+                **{field: [one for one in keys if one["publicKey"] not in revoked] for field, keys in lists.items()},
+            )
+            if changed["spec"] == identity["spec"]:
+                return
+            try:
+                await self.client.update(PLURAL, changed)
+            except ConflictError:
+                if not left:
+                    raise
+                continue
+            self.revoked_machine.done.append((f"nodeidentity.mooring.dev/{self.name}", "split"))
+            return
+
+
+def _check(identity: Obj, entries: Sequence[Obj], kept: str) -> None:
+    """Raise ConfigError for a key that the identity does not have, or that both machines have."""
+    name, listed = identity["metadata"]["name"], [key["publicKey"] for key in keys_of(identity)]
+    if kept not in listed:
+        known = ", ".join(listed) or "none"
+        raise ConfigError(f"{kept} is no key of {name}; its keys are: {known}")
+    if not _others(identity, entries, kept):
+        if condition_of(identity).get("status") == "True":
+            raise ConfigError(
+                f"the certificates of the other machine were requested with the key {kept}, which is on both machines then: wait "
+                f"until the machine that you keep has renewed its certificate (mooring node show {name}), and keep the new key; or "
+                f"end both: mooring node revoke {name}"
+            )
+        raise ConfigError(f"{name} has no key but {kept} and those of its renewals: there is nothing to split")
+
+
+def _others(identity: Obj, entries: Sequence[Obj], kept: str) -> frozenset[str]:
+    """Return the keys that are not of the kept machine: the others of the record, and those that were requested with them."""
+    certificates = _certificates(identity, entries)
+    mine = keys_below(identity, kept, certificates)
+    others = {one["publicKey"] for one in keys_of(identity)} - mine
+    # Companions and serving certificates of the other machine, which renewed by its client certificate.
+    below = {one["publicKey"] for one in entries if certificates.get(_parent(one)) in others and one.get("publicKey")}
+    return frozenset(others | below - mine)
+
+
+def _certificates(identity: Obj, entries: Sequence[Obj]) -> Mapping[str, str]:
+    """Return keys by the certificate."""
+    found = {one["certificate"]: one["publicKey"] for one in entries if one.get("certificate") and one.get("publicKey")}
+    return {**found, **{use["certificate"]: use["publicKey"] for use in uses_of(identity)}}
+
+
+def _parent(entry: Obj) -> str:
+    """Return the certificate with which one was requested, as sha256:<hex>; "" without one."""
+    credential: str = entry.get("credential", "")
+    return f"sha256:{credential.removeprefix(CREDENTIAL)}" if credential.startswith(CREDENTIAL) else ""
