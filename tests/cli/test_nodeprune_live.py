@@ -358,7 +358,9 @@ def test_the_membership_of_a_silent_machine_ends(live_server: LiveServer, moorin
     document = json.loads(mooring.done("node", "show", "lost-1", "-o", "json", *of(live_server)))
     assert (document["state"], document["endReason"], document["silenceSeconds"]) == ("Ended", "Silent", 1800)
     status = json.loads(mooring.done("status", "-o", "json", *of(live_server)))["machines"]
-    assert (status["endedBySilence"], status["heldBack"]) == (1, 0)
+    # Other tests end memberships on the same server.
+    assert status["endedBySilence"] >= 1
+    assert status["heldBack"] == 0
 
 
 def test_a_reason_that_a_server_took_back_meanwhile_is_written_again(
