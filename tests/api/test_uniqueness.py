@@ -21,6 +21,7 @@ from mooring.api.mooring.uniqueness import (
     condition_of,
     finding,
     is_duplicate,
+    keys_below,
     newer_uses,
     with_boot,
     with_condition,
@@ -278,3 +279,24 @@ def test_boots_are_bounded_and_none_is_no_boot() -> None:
     obj, _ = booted(" ".join(map(str, range(MAX_BOOTS + 3))))
     assert [one["id"] for one in obj["status"]["boots"]] == [str(n) for n in range(3, MAX_BOOTS + 3)]
     assert with_boot(obj, "", NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("kept", "below"),
+    [
+        pytest.param("P", "PCDE", id="the first one"),
+        pytest.param("C", "CE", id="one side"),
+        pytest.param("D", "D", id="the other side"),
+        pytest.param("E", "E", id="the newest one"),
+    ],
+)
+def test_the_keys_of_a_machine_are_those_of_its_renewals(kept: str, below: str) -> None:
+    obj, _ = lived("P C<P D<P E<C")
+    obj["spec"]["keys"].reverse()
+    assert keys_below(obj, digest(kept), {}) == {digest(name) for name in below}
+    # Without uses, the issuance log tells which key a certificate has.
+    del obj["status"]
+    assert keys_below(obj, digest(kept), {}) == {digest(kept)}
+    assert keys_below(obj, digest(kept), {digest(name): digest(name) for name in "PCDE"}) == {
+        digest(one) for one in below
+    }

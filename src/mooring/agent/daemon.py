@@ -286,7 +286,13 @@ class Agent:
             except MooringError as error:
                 log.warning("the CAs that are trusted here could not be reported on the Node: %s", described(error))
 
-        renewals = [client_renewal(joined, client, on_renewed)]
+        beating = heartbeat(joined, client)
+
+        def defers() -> bool:
+            """Return True where another program has the Node: it may be a kubelet, which renews the same files."""
+            return beating is None or beating.may_be_kept
+
+        renewals = [client_renewal(joined, client, on_renewed, defers)]
 
         def on_superseded() -> None:
             for one in renewals:
@@ -302,7 +308,7 @@ class Agent:
             serving = serving_renewal(joined, client, hooks)
             renewals.append(serving)
             tasks += [serving.run(), follow_addresses(client, joined.node_name, serving)]
-        if (beating := heartbeat(joined, client)) is not None:
+        if beating is not None:
             tasks.append(beating.run())
         return tasks
 
@@ -370,7 +376,10 @@ def is_valid(joined: Joined, clock: Clock) -> bool:
 
 
 def client_renewal(
-    joined: Joined, client: ClusterClient, on_renewed: Callable[[], Coroutine[Any, Any, None]]
+    joined: Joined,
+    client: ClusterClient,
+    on_renewed: Callable[[], Coroutine[Any, Any, None]],
+    defers: Callable[[], bool] = lambda: False,
 ) -> RequestedRenewal:
     """Return the renewal of the client certificate with which `client` authenticates."""
     state = joined.files
@@ -387,6 +396,7 @@ def client_renewal(
         check=check,
         on_renewed=on_renewed,
         needs_own_certificate=True,
+        defers=defers,
     )
 
 

@@ -74,6 +74,7 @@ class Heartbeat:
         self._on_answered = on_answered
         self._chosen = chosen
         self._locate = locate
+        self._is_kept = False
         self._refused_since: float | None = None
         self._lease: Obj | None = None
         self._node: Obj | None = None
@@ -81,6 +82,11 @@ class Heartbeat:
         self._renewed = client.clock.now()
         self._answered: datetime | None = None
         self._reported = -RECORD_SECONDS
+
+    @property
+    def may_be_kept(self) -> bool:
+        """True while another program, such as a kubelet, keeps the Node, and until the first answer."""
+        return self._is_kept or self._answered is None
 
     async def run(self) -> NoReturn:
         """Renew and refresh until cancelled. Raises NodeDeletedError, CertificateRefusedError."""
@@ -93,7 +99,6 @@ class Heartbeat:
     async def _beat(self) -> NoReturn:
         clock = self._client.clock
         pause = FIRST_PAUSE
-        kept = False
         while True:
             try:
                 await self._follow_address()
@@ -104,10 +109,10 @@ class Heartbeat:
                     await self.refresh()
                 await self.renew()
             except registration.NodeKeptError as error:
-                if not kept:
+                if not self._is_kept:
                     log.warning("no heartbeat while another program gives it: %s", error)
                 # Both are read again: the other program changes them meanwhile.
-                kept, self._node, self._lease = True, None, None
+                self._is_kept, self._node, self._lease = True, None, None
                 await clock.sleep(KEPT_SECONDS)
                 continue
             except registration.MembershipEndedError:
@@ -120,9 +125,9 @@ class Heartbeat:
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
             self._refused_since = None
-            if kept or pause != FIRST_PAUSE:
+            if self._is_kept or pause != FIRST_PAUSE:
                 log.info("heartbeat is back")
-                kept, pause = False, FIRST_PAUSE
+                self._is_kept, pause = False, FIRST_PAUSE
             await clock.sleep(RENEW_SECONDS)
 
     async def _follow_address(self) -> None:

@@ -9,7 +9,8 @@ Rules kept here:
 * A new certificate that is due within DUE_AT_ONCE all the same is replaced after a pause, which grows as after failed attempts.
 * A rollover of the CA asks for an earlier renewal, at a random moment within EARLY_SECONDS.
 * A failed attempt is repeated after 2 s, doubled up to 16 s, then every 32 s.
-* The clock and the files are read every minute.
+* The clock and the files are read every ten seconds.
+* Where a kubelet keeps the same files, it renews first: this program renews what kubelet has not renewed by then.
 * A certificate is placed only after it was found to be the one requested, and after its `check`.
 """
 
@@ -46,6 +47,10 @@ FIRST_SHARE = 0.7
 """Share of the lifetime after which a renewal may begin."""
 SPREAD = 0.2
 """Share of the lifetime over which renewals spread."""
+DEFERRED_SHARE = 0.92
+DEFERRED_SPREAD = 0.05
+"""The same where another program may renew the same files: kubelet does until 90 %. Two renewals of one certificate look like two
+machines (docs/names-and-membership.md#one-machine-for-each-name)."""
 FIRST_PAUSE = 2.0
 """Seconds before the second attempt."""
 RETRY_JITTER = 0.1
@@ -62,8 +67,8 @@ DUE_AT_ONCE = 1.0
 """Seconds within which a new certificate counts as due at once. kubelet waits that long between two renewals."""
 
 
-def renewal_time(leaf: Certificate, draw: float, obtained: datetime | None = None) -> datetime:
-    """Return the moment at which a certificate is renewed: after 70 % to 90 % of its lifetime.
+def renewal_time(leaf: Certificate, draw: float, obtained: datetime | None = None, *, defers: bool = False) -> datetime:
+    """Return the moment at which a certificate is renewed: after 70 % to 90 % of its lifetime; after 92 % to 97 % if it `defers`.
 
     `obtained` is the time at which this process obtained it. Other certificates count from the time at which a signer issued them
     that backdates as Kubernetes does.
@@ -73,7 +78,8 @@ def renewal_time(leaf: Certificate, draw: float, obtained: datetime | None = Non
         obtained = begin + BACKDATE if begin + BACKDATE < end else begin
     # Signers set the begin into the past: Kubernetes' and Mooring's by five minutes, k3s's to the begin of its CA.
     # Counted from there, a short certificate is due before it arrives.
-    return obtained + (end - obtained) * (FIRST_SHARE + draw * SPREAD)
+    first, spread = (DEFERRED_SHARE, DEFERRED_SPREAD) if defers else (FIRST_SHARE, SPREAD)
+    return obtained + (end - obtained) * (first + draw * spread)
 
 
 def retry_pauses(draw: Callable[[], float]) -> Iterator[float]:
@@ -84,8 +90,8 @@ def retry_pauses(draw: Callable[[], float]) -> Iterator[float]:
 
 Version = tuple[int, int]
 """A version of the files (`PairFiles.version`)."""
-LOOK_SECONDS = 60.0
-"""Seconds between two looks at the clock and at the files."""
+LOOK_SECONDS = 10.0
+"""Seconds between two looks at the clock and at the files. The certificate that another program has placed is used from then on."""
 
 
 EARLY_SECONDS = 600.0
@@ -142,13 +148,15 @@ class Renewal(ABC):
         clock: Clock,
         on_renewed: Callable[[], Awaitable[None]],
         draw: Callable[[], float] = random_draw,
+        defers: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_renewed` is called after each replacement."""
+        """`on_renewed` is called after each replacement. `defers`: another program may renew the same files."""
         self._name = name
         self._files = files
         self._clock = clock
         self._on_renewed = on_renewed
         self._draw = draw
+        self._defers = defers
         self._timing = _Timing(None, 0.0)
         self._woken = asyncio.Event()
         self._problem = LastingProblem(log.warning)
@@ -224,7 +232,7 @@ class Renewal(ABC):
         if pair is None or not self.satisfies(pair):
             return 0.0
         timing = self._timing_of(version)
-        due = renewal_time(pair.leaf, timing.draw, timing.obtained)
+        due = renewal_time(pair.leaf, timing.draw, timing.obtained, defers=self._defers())
         if timing.early is not None:
             due = min(due, timing.early)
         return (due - self._clock.now()).total_seconds()
@@ -291,12 +299,13 @@ class RequestedRenewal(Renewal):
         on_renewed: Callable[[], Awaitable[None]],
         needs_own_certificate: bool = False,
         draw: Callable[[], float] = random_draw,
+        defers: Callable[[], bool] = lambda: False,
     ) -> None:
         """`check` raises an error for a certificate that must not be used.
 
         `needs_own_certificate`: requests are authenticated with this very certificate, so that an expired one ends the renewals.
         """
-        super().__init__(name, files, client.clock, on_renewed, draw)
+        super().__init__(name, files, client.clock, on_renewed, draw, defers)
         self._pairs = files
         self._client = client
         self._template = template

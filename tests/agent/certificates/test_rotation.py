@@ -29,6 +29,12 @@ def test_a_certificate_is_renewed_between_70_and_90_percent_of_its_life(draw: fl
     assert after == pytest.approx(hours, abs=0.001)
 
 
+@pytest.mark.parametrize(("draw", "hours"), [(0.0, 9.2), (0.999999, 9.7)])
+def test_one_that_a_kubelet_may_renew_is_renewed_after_the_kubelet(draw: float, hours: float) -> None:
+    after = (renewal_time(LEAF, draw, BEGIN, defers=True) - BEGIN).total_seconds() / 3600
+    assert after == pytest.approx(hours, abs=0.001)
+
+
 @pytest.mark.parametrize(
     ("begin", "obtained", "seconds"),
     [

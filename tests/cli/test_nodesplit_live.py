@@ -1,0 +1,182 @@
+"""`mooring node split`: of two machines with one identity one stays, and what the command refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pytest
+
+from mooring.agent import certificaterequest
+from mooring.apimachinery.schema import Obj
+from mooring.errors import UnauthorizedError
+from mooring.pki.x509.requests import build_request
+from mooring.trust.bootstraptoken.token import BootstrapToken
+from tests.support.commandline import CommandLine, mooring
+from tests.support.liveserver import LiveServer, live_server
+from tests.support.nodenames import REQUESTS, Machine, conditions
+
+__all__ = ["live_server", "mooring"]
+
+
+def of(server: LiveServer) -> tuple[str, ...]:
+    return ("--kubeconfig", str(server.kubeconfig))
+
+
+class Copied:
+    """A machine whose first certificate P was copied; both requested another with it: C on the machine, D on the copy."""
+
+    def __init__(self, server: LiveServer, name: str) -> None:
+        self.server, self.name = server, name
+        self.machines = {one: Machine(server, name) for one in "PCD"}
+        asyncio.run(self._begin(server.create_token()))
+
+    def key(self, name: str) -> str:
+        return self.machines[name].public_key
+
+    async def ask(self, by: str, machine: Machine) -> Obj:
+        """Request a certificate for the key of `machine`, with the certificate `by`."""
+        made = certificaterequest.node_request(machine.key, self.name)
+        pem = build_request(machine.key, f"system:node:{self.name}", ("system:nodes",))
+        obj = certificaterequest.NodeRequest("", pem, made.usages).obj()
+        async with self.machines[by].client() as client:
+            return await client.create(REQUESTS, {**obj, "metadata": {"generateName": "csr-"}})
+
+    async def _begin(self, token: BootstrapToken) -> None:
+        await self.machines["P"].join(token)
+        await self.machines["P"].register()
+        for one in "CD":
+            await self.machines[one].receive(await self.ask("P", self.machines[one]))
+            await self.machines[one].own_node()
+        # The server writes the uses of certificates behind the requests.
+        while len((await self.identity()).get("status", {}).get("certificates", [])) < len(self.machines):
+            await asyncio.sleep(0.1)
+
+    async def identity(self) -> Obj:
+        async with self.server.client() as client:
+            return await client.get("nodeidentities", self.name)
+
+    def accepted(self) -> str:
+        """Return the certificates that the server accepts."""
+
+        async def find() -> str:
+            found = ""
+            for name, machine in self.machines.items():
+                with suppress(UnauthorizedError):
+                    await machine.own_node()
+                    found += name
+            return found
+
+        return asyncio.run(find())
+
+    def split(self, mooring: CommandLine, *words: str) -> Sequence[str]:
+        return mooring.done("node", "split", self.name, *words, *of(self.server)).splitlines()
+
+
+def test_the_machine_that_is_kept_goes_on_and_the_copy_ends(live_server: LiveServer, mooring: CommandLine) -> None:
+    copied = Copied(live_server, "split1")
+    waiting = asyncio.run(copied.ask("D", Machine(live_server, "split1")))
+    assert copied.accepted() == "PCD"
+    dry = json.loads(
+        mooring.done("node", "split", "split1", "--keep", copied.key("C"), "--dry-run", "-o", "json", *of(live_server))
+    )
+    assert (dry["kind"], dry["dryRun"]) == ("NodeSplit", True)
+    assert copied.accepted() == "PCD"
+    done = copied.split(mooring, "--keep", copied.key("C"))
+    for key in (copied.key("P"), copied.key("D")):
+        name = key.removeprefix("sha256:")
+        assert f"certificaterevocation.mooring.dev/key-{name} revoked" in done
+    assert "nodeidentity.mooring.dev/split1 split" in done
+    assert copied.accepted() == "C"
+    assert [key["publicKey"] for key in asyncio.run(copied.identity())["spec"]["keys"]] == [copied.key("C")]
+    again = mooring("node", "split", "split1", "--keep", copied.key("C"), *of(live_server))
+    assert (again.code, "there is nothing to split" in again.err) == (1, True)
+
+    async def ended() -> Obj:
+        async with live_server.client() as admin:
+            return dict(await conditions(admin, waiting))
+
+    # It was signed before the split, or it is refused.
+    assert asyncio.run(ended()).keys() <= {"Approved", "Failed", "Denied"}
+    shown = mooring.done("node", "show", "split1", "-o", "json", *of(live_server))
+    assert json.loads(shown)["certificates"][0]["firstUsedFrom"] == "127.0.0.1"
+
+
+def test_a_certificate_may_be_named_in_place_of_its_key(live_server: LiveServer, mooring: CommandLine) -> None:
+    copied = Copied(live_server, "split2")
+    uses = asyncio.run(copied.identity())["status"]["certificates"]
+    (certificate,) = [one["certificate"] for one in uses if one["publicKey"] == copied.key("D")]
+    copied.split(mooring, "--keep", certificate, "--message", "the copy")
+    assert copied.accepted() == "D"
+
+
+@pytest.mark.parametrize(
+    ("is_told", "said"),
+    [
+        pytest.param(
+            True, "which is on both machines then: wait until the machine that you keep has renewed", id="of both"
+        ),
+        pytest.param(False, "there is nothing to split", id="of a machine alone"),
+    ],
+)
+def test_the_key_with_which_both_were_requested_is_not_kept(
+    is_told: bool, said: str, live_server: LiveServer, mooring: CommandLine
+) -> None:
+    copied = Copied(live_server, f"split3{is_told}".lower())
+
+    async def tell() -> None:
+        found = {
+            "type": "DuplicateIdentity",
+            "status": "True",
+            "reason": "TwoCertificatesInUse",
+            "message": "two",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        # The evidence that the server judges by, as it writes it.
+        status = (await copied.identity())["status"]
+        first, second, third = status["certificates"]
+        second |= {"returnedAt": "2026-01-01T00:00:01Z", "returnedAfter": third["certificate"]}
+        third |= {"returnedAt": "2026-01-01T00:00:02Z", "returnedAfter": second["certificate"]}
+        changed = {"status": {"certificates": [first, second, third], "conditions": [found]}}
+        async with live_server.client() as admin:
+            await admin.patch("nodeidentities", copied.name, changed, subresource="status")
+
+    if is_told:
+        asyncio.run(tell())
+        assert f"{copied.name}: two machines use this identity" in mooring("node", "list", *of(live_server)).err
+        shown = mooring.done("node", "show", copied.name, *of(live_server))
+        assert "Duplicate:" in shown
+        assert f"key {copied.key('C')}, first used" in shown
+        status = json.loads(mooring("status", "-o", "json", *of(live_server)).out)
+        (found,) = [one for one in status["machines"]["attention"] if one["name"] == copied.name]
+        assert f"mooring node show {copied.name}" in found["message"]
+    done = mooring("node", "split", copied.name, "--keep", copied.key("P"), *of(live_server))
+    assert (done.code, len(done.err.splitlines()), said in done.err) == (1, 1, True)
+    assert copied.accepted() == "PCD"
+
+
+@pytest.mark.parametrize(
+    ("keep", "code", "said"),
+    [
+        pytest.param(
+            "sha256:" + "0" * 64, 1, "is no key of split4; its keys are: sha256:", id="a key of another machine"
+        ),
+        pytest.param("all", 2, "--keep must be sha256: and 64 hexadecimal digits", id="no key"),
+    ],
+)
+def test_a_key_that_the_machine_does_not_have(
+    keep: str, code: int, said: str, live_server: LiveServer, mooring: CommandLine
+) -> None:
+    token = live_server.create_token()
+    if code == 1:
+        asyncio.run(Machine(live_server, "split4").join(token))
+    done = mooring("node", "split", "split4", "--keep", keep, *of(live_server))
+    assert (done.code, said in done.err) == (code, True)
+
+
+def test_a_machine_that_is_not_recorded(live_server: LiveServer, mooring: CommandLine) -> None:
+    done = mooring("node", "split", "nowhere", "--keep", "sha256:" + "0" * 64, *of(live_server))
+    assert (done.code, len(done.err.splitlines())) == (1, 1)
+    assert 'there is no record of a machine "nowhere"' in done.err
