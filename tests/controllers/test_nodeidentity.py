@@ -53,6 +53,18 @@ KEYLESS = identity(nodeUID="u1")
             [Requeue(NOW + 2 * HOUR)],
             id="of whatever certificate",
         ),
+        pytest.param(
+            identity(silenceSeconds=60, certifiedNames=[{"notAfter": moment(3 * HOUR)}]),
+            False,
+            [Requeue(NOW + 3 * HOUR)],
+            id="of names alone, too",
+        ),
+        pytest.param(
+            identity(silenceSeconds=60, nodePasswordUID="u5"),
+            False,
+            [Requeue(NOW + HOUR)],
+            id="and one that obtained nothing after the life of its certificates",
+        ),
         pytest.param(identity("junk", silenceSeconds=60), False, [], id="never without a readable end"),
         pytest.param(identity("junk"), False, [], id="never, when the end cannot be read"),
         pytest.param(ENDED, False, [Requeue(NOW + HOUR + KEPT_FOR)], id="an ended membership as late"),
@@ -60,6 +72,12 @@ KEYLESS = identity(nodeUID="u1")
 )
 def test_when_an_identity_is_deleted(obj: Obj, node: bool, actions: list[Action]) -> None:
     assert plan(CONTROLLER, KEY, views(nodeidentities=[obj], nodes=[thing("n1")] if node else [])) == actions
+
+
+def test_the_identity_of_an_ephemeral_machine_without_a_certificate_goes_after_two_days() -> None:
+    controller = NodeIdentityController(KEPT_FOR)
+    obj = identity(silenceSeconds=60, nodePasswordUID="u5")
+    assert plan(controller, KEY, views(nodeidentities=[obj])) == [Requeue(NOW + 23 * HOUR)]
 
 
 def test_an_identity_is_deleted_when_the_clock_has_said_for_a_day_that_it_is_needed_no_more() -> None:

@@ -15,6 +15,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.actions import Action, Delete, Entropy, Key, Overdue, Requeue, Update
+from mooring.controllers.certificates.issuance import ephemeral_life
 from mooring.trust.k3s.nodepassword import NAMESPACE, node_of, secret_name
 
 # Taints of a Node that follow from its conditions.
@@ -299,11 +300,13 @@ class NodeIdentityController:
         keys, spec = keys_of(identity), spec_of(identity)
         if spec.get("formerCertificate") or (spec.get("nodeUID") and not keys):
             return None
-        if keys and spec.get("silenceSeconds"):
-            return _last_end((*keys, *companions_of(identity), *certified_names_of(identity)))
+        silence = int(spec.get("silenceSeconds") or 0)
+        certificates = (*keys, *companions_of(identity), *certified_names_of(identity))
+        if silence and certificates:
+            return _last_end(certificates)
         begin = keys[-1].get("notAfter") if keys else identity["metadata"].get("creationTimestamp")
         try:
-            return parse_rfc3339(begin or "") + (KEPT_FOR if keys else self.signing_duration)
+            return parse_rfc3339(begin or "") + (KEPT_FOR if keys else ephemeral_life(silence, self.signing_duration))
         except (ValueError, OverflowError):
             return None
 

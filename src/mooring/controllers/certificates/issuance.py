@@ -10,10 +10,14 @@ from typing import Protocol
 
 from mooring.api.certificates.requestrecords import APPROVED, DENIED, conditions_of
 from mooring.api.certificates.requeststate import REQUESTS, requested_node, with_condition
+from mooring.api.mooring.membership import NODES, has_ended
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.mooring.nodeidentity import keys_of
+from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Addresses, CommitPrecondition, Requeue, Update
-from mooring.identity import NODE_PREFIX
+from mooring.identity import NODE_PREFIX, bootstrap_token_id
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.signers import (
     NODE_SIGNERS,
@@ -22,6 +26,9 @@ from mooring.pki.x509.signers import (
     node_name_in,
     password_in,
 )
+from mooring.trust.bootstraptoken.restrictions import read_restrictions
+from mooring.trust.bootstraptoken.token import TokenError
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 
 # Checks before a certificate is issued, which the approver and the signer both run.
 #
@@ -223,3 +230,52 @@ def marked_as_held(csr: Obj, hold: Hold) -> Sequence[Action]:
     )
     held = with_condition(csr, NEEDS_APPROVAL, hold.reason, hold.message)
     return (Update(REQUESTS, held, "approval", announcement=announcement),)
+
+
+# Lives of certificates of ephemeral machines: short, so that the record of a machine that is gone goes within days.
+#
+# Rules kept here:
+# * The signer, the record of keys and that of names ask one function, so that no record ends before its certificate.
+# * The rule is that of the token while a machine joins, and that of the NodeIdentity from then on: a token is deleted before its
+#   machines renew, or between the approval and the signature.
+# * A key that has the name already does not join again, unless it proves a node password or its membership has ended.
+
+EPHEMERAL_LIFE = timedelta(hours=24)
+"""Shortest limit: an agent renews after two thirds, and a server may be off for some hours meanwhile."""
+EPHEMERAL_SILENCES = 4
+"""Silences that a certificate of an ephemeral machine may last: one that may be silent for a month must still be able to renew."""
+
+
+def ephemeral_life(silence_seconds: int, cap: timedelta) -> timedelta:
+    """Return the longest life of a certificate of a machine with this silence, where `cap` is that of all others."""
+    if not silence_seconds:
+        return cap
+    return min(cap, max(EPHEMERAL_LIFE, EPHEMERAL_SILENCES * timedelta(seconds=silence_seconds)))
+
+
+def longest_life(pending: PendingIssue, views: Views, cap: timedelta) -> timedelta:
+    """Return the longest life of the requested certificate, where `cap` is that of all signers."""
+    name = pending.node_name or pending.machine
+    return ephemeral_life(_silence_of(pending, name, views), cap) if name else cap
+
+
+def _silence_of(pending: PendingIssue, name: str, views: Views) -> int:
+    """Return the silence after which the machine is removed that the certificate is for; 0 for no such rule."""
+    identity = views[IDENTITIES].get(name)
+    token = bootstrap_token_id(pending.username)
+    if token and views["secrets"].get(secret_name(token), NAMESPACE) is not None:
+        key = f"sha256:{pending.request.key_fingerprint}"
+        has_name = identity is not None and any(one.get("publicKey") == key for one in keys_of(identity))
+        if pending.password or not has_name or has_ended(identity, views[NODES].get(name)):
+            return silence_of_token(token, views)
+    return int(spec_of(identity).get("silenceSeconds") or 0) if identity is not None else 0
+
+
+def silence_of_token(token: str, views: Views) -> int:
+    """Return the seconds of silence after which a machine that joins with the token is removed; 0 for no such rule."""
+    secret = views["secrets"].get(secret_name(token), NAMESPACE)
+    try:
+        silence = read_restrictions(secret).ephemeral if secret is not None else None
+    except TokenError:
+        return 0  # the check of the token's restrictions holds the request; a person may have approved it
+    return int(silence.total_seconds()) if silence is not None else 0

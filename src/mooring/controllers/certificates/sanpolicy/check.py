@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from mooring.api.certificates.requestrecords import source_address_of
 from mooring.api.mooring.authorizedmachine import PLURAL as MACHINES
@@ -30,7 +30,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Create, Update
 from mooring.controllers.certificates.inventory import MachineIndex, counts_for_holder
-from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
+from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation, longest_life
 from mooring.controllers.certificates.sanpolicy.evidence import (
     CONFIG_MAPS,
     ENDPOINTS,
@@ -96,7 +96,10 @@ class CertifiedNames:
         known = _with_left(recorded, pending, local, evidence.reported) if _is_itself(pending, identity) else recorded
         refusal = judge_node(requested, evidence, local)
         if refusal is None or (refusal.outcome is RefusalEffect.HOLD and not pending.automatic):
-            return self._record(pending, known, local, evidence.reported, identity)
+            until = pending.now + ttl(
+                pending.csr["spec"].get("expirationSeconds"), longest_life(pending, views, self.signing_duration)
+            )
+            return self._record(pending, known, local, evidence.reported, identity, until)
         left = (
             (Update(IDENTITIES, with_spec(identity, certifiedNames=known)),) if identity and known != recorded else ()
         )
@@ -155,13 +158,13 @@ class CertifiedNames:
         local: AlternativeNames,
         reported: frozenset[Name],
         identity: Obj | None,
+        end: datetime,
     ) -> CheckResult | None:
-        """Return the reservation that records the names in the identity; None when they are recorded for long enough."""
+        """Return the reservation that records the names in the identity; None when they are recorded until `end`, or later."""
         name, requested = pending.node_name, pending.request.alternative_names
         if identity is None and pending.password:
             # The check of the name creates the identity. The signer records the names.
             return None
-        end = pending.now + ttl(pending.csr["spec"].get("expirationSeconds"), self.signing_duration)
         wanted = [
             text
             for text in dict.fromkeys((*map(str.lower, requested.dns), *map(str, requested.ips)))

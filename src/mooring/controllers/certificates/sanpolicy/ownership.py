@@ -26,7 +26,7 @@ Rules kept here:
 * A certificate of a user that all machines share (kube-proxy, k3s's controller) is for the machine that has the name. The machine
   requests it with its client certificate. Its key is recorded as a companion, beside the keys of the name, and goes with them.
 * A token with `mooring.dev/ephemeral` says after how much silence its machines are removed. The record keeps that, since the token
-  expires before its machines fall silent.
+  expires before its machines fall silent. Their certificates are short (`longest_life`).
 * A serving key is not recorded. Its request must name a node well, and the node must be a member.
 """
 
@@ -61,15 +61,23 @@ from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.actions import Create, Update
-from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, CheckResult, Hold, PendingIssue, Reservation
+from mooring.controllers.certificates.issuance import (
+    NEEDS_APPROVAL,
+    CheckResult,
+    Hold,
+    PendingIssue,
+    Reservation,
+    longest_life,
+    silence_of_token,
+)
 from mooring.controllers.certificates.noderecovery import proven_key
 from mooring.controllers.certificates.sanpolicy.evidence import NODES
 from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.profiles import BACKDATE, CLIENT_AUTH, SHORT, ttl
 from mooring.pki.x509.signers import K3S_KUBELET_SERVING, KUBELET_SERVING, NODE_SIGNERS
-from mooring.trust.bootstraptoken.restrictions import NODE_NAME, read_restrictions
-from mooring.trust.bootstraptoken.token import TokenError, is_token_id
+from mooring.trust.bootstraptoken.restrictions import NODE_NAME
+from mooring.trust.bootstraptoken.token import is_token_id
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
 from mooring.trust.k3s.nodepassword import NAMESPACE as PASSWORD_NAMESPACE
 from mooring.trust.k3s.nodepassword import secret_name as password_secret_name
@@ -97,7 +105,7 @@ class NameOwnership:
 
     def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
         if pending.machine:
-            return self._companion_finding(_Claim(pending, pending.machine, views), pending)
+            return self._companion_finding(_Claim(pending, pending.machine, views), pending, views)
         is_serving = pending.signer_name in (KUBELET_SERVING, K3S_KUBELET_SERVING)
         if not _is_about_a_node(pending) or not (is_serving or _is_for_clients(pending.csr)):
             return None
@@ -118,23 +126,23 @@ class NameOwnership:
             if pending.signer_name == KUBELET_SERVING and claim.is_in_its_name and not claim.is_by_the_machine:
                 return Hold(NAME_TAKEN, _taken_message(claim, _key_of(pending), pending))
         if pending.signer_name == K3S_KUBELET_SERVING:
-            return self._serving_finding(claim, pending)
-        return None if is_serving else self._client_finding(claim, pending)
+            return self._serving_finding(claim, pending, views)
+        return None if is_serving else self._client_finding(claim, pending, views)
 
-    def _companion_finding(self, claim: _Claim, pending: PendingIssue) -> CheckResult | None:
+    def _companion_finding(self, claim: _Claim, pending: PendingIssue, views: Views) -> CheckResult | None:
         """Record a certificate of a shared user for the machine that requests it."""
         if claim.has_ended and pending.automatic:
             return Hold(MEMBERSHIP_ENDED, _ended_message(claim.name, pending))
         if not claim.is_by_the_machine and pending.automatic:
             return Hold(NAME_TAKEN, _taken_message(claim, _key_of(pending), pending))
-        entry, end = self._entry(pending)
+        entry, end = self._entry(pending, views)
         if any(_covers(key, entry, end) for key in claim.companions):
             return None
         return claim.companion(entry, pending.now)
 
-    def _entry(self, pending: PendingIssue) -> tuple[Obj, datetime]:
+    def _entry(self, pending: PendingIssue, views: Views) -> tuple[Obj, datetime]:
         """Return the record of a certificate, and its latest end."""
-        end = _needed_until(pending, self.signing_duration)
+        end = _needed_until(pending, longest_life(pending, views, self.signing_duration))
         entry = {"publicKey": _key_of(pending), "notAfter": rfc3339(end + BACKDATE)}
         if parent := presented_certificate(pending.csr):
             entry["parent"] = parent
@@ -144,22 +152,22 @@ class NameOwnership:
             entry["issuer"] = f"sha256:{authority.key_fingerprint}"
         return entry, end
 
-    def _serving_finding(self, claim: _Claim, pending: PendingIssue) -> CheckResult | None:
+    def _serving_finding(self, claim: _Claim, pending: PendingIssue, views: Views) -> CheckResult | None:
         """Claim the name by the node password for a machine whose key is not known yet."""
         if claim.is_password_owner:
             return None
         if not (claim.is_by_the_machine or claim.is_open or not pending.automatic or claim.token_names_node):
             return Hold(NAME_TAKEN, _taken_message(claim, _key_of(pending), pending))
         if claim.password:
-            return claim.password_record(self._entry(pending)[0], pending.now)
+            return claim.password_record(self._entry(pending, views)[0], pending.now)
         claims_nothing = pending.automatic and not claim.is_by_the_machine
         # Without a password the request claims no name, so it is held until a person or a password decides.
         if claims_nothing and not (pending.precedes_password or pending.defers_password):
             return Hold(PASSWORD_MISSING, _password_missing_message(claim, pending))
         return None
 
-    def _client_finding(self, claim: _Claim, pending: PendingIssue) -> CheckResult | None:
-        entry, end = self._entry(pending)
+    def _client_finding(self, claim: _Claim, pending: PendingIssue, views: Views) -> CheckResult | None:
+        entry, end = self._entry(pending, views)
         # The entry is written once for each request: its serial number is known before the signature.
         if not claim.has_ended and any(_covers(key, entry, end) for key in claim.keys):
             return None
@@ -203,7 +211,7 @@ class _WantedName:
         token = username.removeprefix(BOOTSTRAP_USER_PREFIX)
         self.token = token if username != token and is_token_id(token) else ""
         self.token_names_node = bool(self.token) and _names(views, self.token, name)
-        self.silence_seconds = _silence_seconds(views, self.token) if self.token else 0
+        self.silence_seconds = silence_of_token(self.token, views) if self.token else 0
         recorded = spec_of(self.identity).get("nodePasswordUID", "") if self.identity is not None else ""
         secret = views[SECRETS].get(password_secret_name(name), PASSWORD_NAMESPACE) if recorded or password else None
         present = secret["metadata"].get("uid", "") if secret is not None else ""
@@ -357,16 +365,6 @@ def _names(views: Views, token: str, name: str) -> bool:
     """Return true when the token is for this node and no other."""
     secret = views[SECRETS].get(secret_name(token), NAMESPACE)
     return secret is not None and (secret["metadata"].get("annotations") or {}).get(NODE_NAME) == name
-
-
-def _silence_seconds(views: Views, token: str) -> int:
-    """Return the seconds of silence after which a machine that joins with the token is removed; 0 for no such rule."""
-    secret = views[SECRETS].get(secret_name(token), NAMESPACE)
-    try:
-        silence = read_restrictions(secret).ephemeral if secret is not None else None
-    except TokenError:
-        return 0  # the check of the token's restrictions holds the request; a person may have approved it
-    return int(silence.total_seconds()) if silence is not None else 0
 
 
 def _key_of(pending: PendingIssue) -> str:

@@ -49,6 +49,7 @@ from mooring.controllers.certificates.issuance import (
     find,
     held_until,
     is_automatic,
+    longest_life,
     no_hold,
     reserved,
     watched,
@@ -156,7 +157,7 @@ class CsrSigner:
             spec.get("usages") or (),
             now,
             spec.get("expirationSeconds"),
-            self._longest(judged),
+            self._longest(judged, views),
         )
         sign = partial(
             _sign,
@@ -213,10 +214,10 @@ class CsrSigner:
         rule = self.policy().rule_for(pending)
         return rule is not None and rule.fresh_key
 
-    def _longest(self, pending: PendingIssue) -> timedelta:
+    def _longest(self, pending: PendingIssue, views: Views) -> timedelta:
         """Return the longest lifetime of the certificate."""
-        limit = self.policy().max_lifetime(pending)
-        return self.signing_duration if limit is None else min(limit, self.signing_duration)
+        limit = self.policy().max_lifetime(pending) or self.signing_duration
+        return longest_life(pending, views, min(limit, self.signing_duration))
 
     def _authority_of(self, csr: Obj) -> Authority | None:
         """Return the authority that is to sign the request now; None when it is in another stage, or for another signer."""
