@@ -49,8 +49,8 @@ SPREAD = 0.2
 """Share of the lifetime over which renewals spread."""
 DEFERRED_SHARE = 0.92
 DEFERRED_SPREAD = 0.05
-"""The same where another program may renew the same files: kubelet does until 90 %. Two renewals of one certificate look like two
-machines (docs/names-and-membership.md#one-machine-for-each-name)."""
+"""Share and spread where another program may renew the same files: kubelet does until 90 %. Two renewals of one certificate look
+like two machines (docs/names-and-membership.md#one-machine-for-each-name)."""
 FIRST_PAUSE = 2.0
 """Seconds before the second attempt."""
 RETRY_JITTER = 0.1
