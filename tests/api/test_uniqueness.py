@@ -106,6 +106,29 @@ def test_the_uses_of_certificates_tell_a_second_machine_from_one_that_goes_back(
     assert uniqueness.is_suspect(obj) is bool(reason)
 
 
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        pytest.param("P C<P P C", TWO_CERTIFICATES, id="two machines"),
+        pytest.param("P C<P D<C C P", OLDER_STATE, id="a machine that goes back by one snapshot, and by another"),
+        pytest.param("P C<P P", OLDER_STATE, id="a machine that goes back"),
+    ],
+)
+def test_servers_without_a_common_clock_come_to_the_same_result_with_few_writes(steps: str, reason: str) -> None:
+    pairs = [step.partition("<") for step in steps.split()]
+    names, writes = [name for name, _, _ in pairs], 0
+    obj = identity(*names, parents={name: parent for name, _, parent in pairs if parent})
+    for turn, name in enumerate([*names, *([names[-1], names[-2]] * 20 if reason == TWO_CERTIFICATES else [])]):
+        use = use_of(name, NOW - timedelta(hours=turn % 3))
+        newer = newer_uses(obj, use)
+        changed = with_use(obj, use, newer[-1][0]["certificate"] if newer else "")
+        writes += changed is not None
+        obj = changed or obj
+    found = finding(obj, NOW + timedelta(minutes=5))
+    assert (found.reason if found else "") == reason
+    assert writes <= len(names)
+
+
 def test_a_finding_names_both_keys_addresses_and_times_and_what_to_do() -> None:
     obj, now = lived("P CC<P P CC")
     text = condition_of(with_condition(obj, now) or {})["message"]

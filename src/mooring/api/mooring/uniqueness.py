@@ -6,6 +6,7 @@ Rules kept here (docs/names-and-membership.md#one-machine-for-each-name):
 * One that is used although a newer one was in use has *returned*. That alone may be a machine that went back to an older state,
   such as a snapshot. Once the newer one is used again as well, two machines use the identity.
 * A certificate that was requested with another one comes after it, whichever was seen first. Certificates of one key are one.
+* The order of first uses and returns is that in which they were recorded. Clocks of servers are not compared.
 * Addresses and machine ids decide nothing: addresses change, and images share machine ids. They are told to the operator.
 * Only certificates of keys that the identity lists, and that have not expired, are evidence. So a finding ends when one of its two
   sides can authenticate no more.
@@ -113,7 +114,7 @@ def with_use(identity: Obj, use: CertificateUse, behind: str = "") -> Obj | None
     told = own or _new(identity, use)
     after = _returned_before(uses, told) or (behind if _is_news(uses, told, behind) else "")
     if after:
-        told = told | {"returnedAt": rfc3339(use.at), "returnedFrom": use.address, "returnedAfter": after}
+        told = told | {"returnedAt": _next_moment(uses, use.at), "returnedFrom": use.address, "returnedAfter": after}
     if told == own:
         return None
     if own is not None:
@@ -201,6 +202,13 @@ def _returned_before(uses: Sequence[Obj], told: Obj) -> str:
     return ""
 
 
+def _next_moment(uses: Sequence[Obj], at: datetime) -> str:
+    """Return the moment of a return, which is after every return before it: the clock of another server may have been ahead."""
+    last = max((one.get("returnedAt", "") for one in uses), default="")
+    moment = rfc3339(at)
+    return moment if moment > last else rfc3339(parse_rfc3339(last) + timedelta(seconds=1))
+
+
 def _is_news(uses: Sequence[Obj], told: Obj, behind: str) -> bool:
     """Return true for a return that is the first, or that is after a newer certificate than the last one."""
     order = [one["certificate"] for one in uses]
@@ -249,7 +257,7 @@ def finding(identity: Obj, now: datetime) -> Finding | None:
     returned = [one for one in uses if one.get("returnedAt")]
     for older in reversed(returned):
         for newer in reversed(returned):
-            if newer["returnedAt"] >= older["returnedAt"] and _is_other_side(uses, newer, older):
+            if newer["returnedAt"] > older["returnedAt"] and _is_other_side(uses, newer, older):
                 return Finding(TWO_CERTIFICATES, _certificate_side(older), _certificate_side(newer))
     boots = boots_of(identity)
     back = [one for one in boots if _is_within(one.get("returnedAt"), BOOTS_HOLD, now)]
