@@ -19,7 +19,7 @@ import click
 from mooring.api.certificates.requeststate import REQUESTS, presented_certificate, requested_node
 from mooring.api.mooring.membership import with_spec
 from mooring.api.mooring.nodeidentity import PLURAL, companions_of, keys_of, uses_of
-from mooring.api.mooring.uniqueness import condition_of, keys_below
+from mooring.api.mooring.uniqueness import is_duplicate, keys_below
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli.certs import inventory
@@ -94,6 +94,9 @@ class _Splitting:
         identity, entries = await self._read()
         key = _certificates(identity, entries).get(self.kept, self.kept)
         _check(identity, entries, key)
+        if not _others(identity, entries, key):
+            self.revoked_machine.done.append((f"nodeidentity.mooring.dev/{self.name}", "unchanged"))
+            return
         revoked: set[str] = set()
         for _ in range(MAX_PASSES):
             new = _others(identity, entries, key) - revoked
@@ -181,14 +184,12 @@ def _check(identity: Obj, entries: Sequence[Obj], kept: str) -> None:
     if kept not in listed:
         known = ", ".join(listed) or "none"
         raise ConfigError(f"{kept} is no key of {name}; its keys are: {known}")
-    if not _others(identity, entries, kept):
-        if condition_of(identity).get("status") == "True":
-            raise ConfigError(
-                f"the certificates of the other machine were requested with the key {kept}, which is on both machines then: wait "
-                f"until the machine that you keep has renewed its certificate (mooring node show {name}), and keep the new key; or "
-                f"end both: mooring node revoke {name}"
-            )
-        raise ConfigError(f"{name} has no key but {kept} and those of its renewals: there is nothing to split")
+    if is_duplicate(identity) and not _others(identity, entries, kept):
+        raise ConfigError(
+            f"the certificates of the other machine were requested with the key {kept}, which is on both machines then: wait until "
+            f"the machine that you keep has renewed its certificate (mooring node show {name}), and keep the new key; or end both: "
+            f"mooring node revoke {name}"
+        )
 
 
 def _others(identity: Obj, entries: Sequence[Obj], kept: str) -> frozenset[str]:
