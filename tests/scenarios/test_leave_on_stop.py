@@ -17,7 +17,8 @@ from mooring.agent.k3s.files import DATA_DIR, AgentFiles
 from mooring.agent.leave import Membership
 from mooring.agent.steps import EXISTING, JoinError
 from mooring.clock import SystemClock
-from mooring.errors import NotFoundError
+from mooring.errors import NotFoundError, PeerError
+from mooring.trust.kubeconfig import Cluster
 from tests.agent.k3s.test_live import bootstrap_token
 from tests.cli.test_leave_live import files
 from tests.scenarios.test_renewal import agent, joined
@@ -106,6 +107,28 @@ def test_a_server_that_hangs_does_not_hold_the_stop(
     assert "no server answered within 0.01 s" in caplog.text
     assert file.exists()
     asyncio.run(leave.on_stop(lambda: None, SystemClock()))
+
+
+def test_a_server_that_hangs_leaves_time_for_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, asked = tmp_path / "file", list[str]()
+    file.touch()
+
+    async def end(found: Membership, clock: object) -> bool:
+        asked.append(found.server)
+        if found.server == "https://hangs":
+            await asyncio.Event().wait()
+        if found.server == "https://down":
+            raise PeerError("connection refused")
+        return True
+
+    monkeypatch.setattr(leave, "end", end)
+    monkeypatch.setattr(leave, "STOP_SECONDS", 0.3)
+    servers = [f"https://{name}" for name in ("hangs", "down", "answers", "beyond")]
+    clusters = tuple(Cluster("", server, b"") for server in servers)
+    found = Membership((file,), AgentFiles(tmp_path, DATA_DIR), file, file, "n1", clusters)
+    asyncio.run(leave.on_stop(lambda: found, SystemClock()))
+    assert asked == servers[:3]
+    assert not file.exists()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mooring.agent import disk, machineid
@@ -28,7 +29,7 @@ from mooring.agent.steps import retry
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import check_anonymously, other_program
 from mooring.clock import Clock
-from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, UnauthorizedError
+from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser
@@ -38,6 +39,8 @@ log = logging.getLogger("mooring.agent")
 PATH = "/mooring/v1/leave"
 STOP_SECONDS = 8.0
 """Time in which an agent that is stopped leaves: `docker stop` kills a process after 10 seconds."""
+MOST_ASKED = 3
+"""Servers among which this time is divided: a server that answers does so within a second."""
 _OF_CONTROL_PLANE = ("ca.key", "apiserver.crt")
 """Files beside ca.crt on a machine that kubeadm made a control plane of: the CA is that of its servers then."""
 
@@ -186,13 +189,25 @@ def remove(found: Membership) -> None:
         disk.remove(path)
 
 
+async def _end_at_any(found: Membership, clock: Clock) -> bool:
+    """Let one of the servers end the membership, each with its share of STOP_SECONDS. Raises as `end` does, and TimeoutError."""
+    *others, last = [replace(found, clusters=(one,)) for one in found.clusters] or [found]
+    share = STOP_SECONDS / min(len(others) + 1, MOST_ASKED)
+    for one in others:
+        # One that is cut off never answers. Asking the next one as well ends the membership once.
+        with suppress(PeerError, TimeoutError):
+            async with asyncio.timeout(share):
+                return await end(one, clock)
+    return await end(last, clock)
+
+
 async def on_stop(find_membership: Callable[[], Membership | None], clock: Clock) -> None:
     """Leave within STOP_SECONDS, because the agent was stopped. Where that fails, the files stay, and the log says so."""
     try:
         if (found := find_membership()) is None:
             return
         async with asyncio.timeout(STOP_SECONDS):
-            was_member = await end(found, clock)
+            was_member = await _end_at_any(found, clock)
         remove(found)
     except (MooringError, TimeoutError) as error:
         reason = str(error) or f"no server answered within {STOP_SECONDS:g} s"
