@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from mooring.api.mooring.membership import MAY_BE_SILENT
 from mooring.apimachinery.schema import Obj
 from mooring.cli.node.prune import silence_begin
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock, rfc3339
-from mooring.controllers.silence import MAY_BE_SILENT
 from mooring.errors import ConflictError, ForbiddenError, NotFoundError
 from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support.commandline import CommandLine, mooring
@@ -52,12 +52,15 @@ def node(status: str = "Unknown", since: str | None = THEN, **metadata: Any) -> 
         pytest.param(node(annotations={MAY_BE_SILENT: "true"}), None, id="exempt"),
         pytest.param(node(annotations={MAY_BE_SILENT: "false"}), THEN, id="not exempt"),
         pytest.param(node(since=None), None, id="unknown since no time"),
+        pytest.param(
+            node(since="2090-01-01T00:00:00Z", creationTimestamp=THEN), THEN, id="a time that the machine wrote"
+        ),
         pytest.param(node(since="yesterday"), None, id="unknown since an unreadable time"),
         pytest.param(node("", creationTimestamp=None), None, id="without a time of creation"),
     ],
 )
 def test_a_node_is_silent_since(found: Obj, since: str | None) -> None:
-    silent = silence_begin(found)
+    silent = silence_begin(found, datetime(2080, 1, 1, tzinfo=UTC))
     assert (silent and rfc3339(silent)) == since
 
 

@@ -103,6 +103,12 @@ class Cluster:
         return [name for name in self.nodes if not name.startswith("healthy")]
 
 
+def test_a_machine_that_dates_its_own_silence_into_the_future_is_removed_as_well() -> None:
+    cluster = Cluster(*HEALTHY, node(since="2090-01-01T00:00:00Z"), identities=[identity()])
+    assert cluster.run(RULE).silent == ["n1"]
+    assert cluster.run(MINUTE).silent == []
+
+
 def test_a_machine_that_never_comes_back_is_removed() -> None:
     cluster = Cluster(*HEALTHY, node(), identities=[identity(silenceSeconds=None)])
     assert cluster.run(RULE).silent == ["n1"]

@@ -522,9 +522,14 @@ def test_a_machine_whose_membership_ended_or_cannot_be_read_puts_no_node_back(
             "is not allowed to modify labels: k8s.io/c, x.node-restriction.kubernetes.io/a",
         ),
         ("n1", {"metadata": {"finalizers": ["a.b/c"]}}, "is not allowed to modify finalizers"),
+        (
+            "n1",
+            {"metadata": {"annotations": {"mooring.dev/may-be-silent": "true"}}},
+            "is not allowed to modify the annotation mooring.dev/may-be-silent",
+        ),
         ("n2", {"metadata": {"labels": {"free": "1"}}}, 'is not allowed to modify node "n2"'),
     ],
-    ids=["taints", "owner references", "protected labels", "finalizers", "another node"],
+    ids=["taints", "owner references", "protected labels", "finalizers", "its exemption", "another node"],
 )
 @in_room
 async def test_a_node_may_not_change(room: Room, name: str, patch: Obj, why: str) -> None:
@@ -534,6 +539,21 @@ async def test_a_node_may_not_change(room: Room, name: str, patch: Obj, why: str
     assert caught.value.message.startswith(f'nodes "{name}" is forbidden: ')
     assert why in caught.value.message
     await room.patch("nodes", name, patch, user=ADMIN)
+
+
+@in_room
+async def test_a_node_with_an_exemption_reports_and_does_not_take_it_back(room: Room) -> None:
+    exempt = {"mooring.dev/may-be-silent": "true"}
+    await room.create("nodes", {"metadata": {"name": "n1", "annotations": exempt}})
+    await room.patch("nodes", "n1", {"metadata": {"annotations": {"other": "1"}}}, user=NODE)
+    await room.patch("nodes", "n1", {"status": {"phase": "Running"}}, user=NODE, subresource="status")
+    removed = {"metadata": {"annotations": {"mooring.dev/may-be-silent": None}}}
+    for subresource in ("", "status"):
+        with pytest.raises(ForbiddenError):
+            await room.patch("nodes", "n1", removed, user=NODE, subresource=subresource)
+    await room.delete("nodes", "n1")
+    with pytest.raises(ForbiddenError):
+        await room.create("nodes", {"metadata": {"name": "n1", "annotations": exempt}}, user=NODE)
 
 
 @in_room

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from mooring.api.core.event import new_event
-from mooring.api.mooring.membership import is_terminating, was_deleted, with_spec
+from mooring.api.mooring.membership import MAY_BE_SILENT, is_terminating, was_deleted, with_spec
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.mooring.nodeidentity import SILENT
 from mooring.api.objectmeta import spec_of
@@ -36,8 +36,6 @@ from mooring.duration import format_duration
 CONFIG_MAPS, EVENTS = "configmaps", "events"
 MARK_NAMESPACE, MARK = "kube-system", "mooring-silence"
 OBSERVED_SINCE, LAST_OBSERVED, HELD_BACK, MESSAGE = "observedSince", "lastObserved", "heldBack", "message"
-MAY_BE_SILENT = "mooring.dev/may-be-silent"
-"""Annotation of a Node whose machine is not removed for silence."""
 
 PERIOD = timedelta(seconds=20)
 """Time between two judgements, and the difference of clocks that is not noticed: a sixth of the shortest rule."""
@@ -163,7 +161,9 @@ class SilentNodes:
         """Return true for a machine whose observed silence is longer than its rule."""
         assert machine.rule is not None  # only machines with a rule are judged
         lease = self._leases[machine.name]
-        begin = max(machine.since, observed_since, lease.changed or machine.since)
+        # A time of the future is none of the server's: the silence counts from when it was seen here.
+        since = machine.since if machine.since <= now else lease.since
+        begin = max(since, observed_since, lease.changed or since)
         # The clock may have been set forward by less than UNOBSERVED since the silence began.
         steady = now - steady_since >= min(machine.rule, UNOBSERVED)
         return steady and now - lease.since >= UNCHANGED and now - begin > machine.rule

@@ -28,6 +28,8 @@ from mooring.clock import parse_rfc3339, rfc3339
 
 NODES = "nodes"
 READS = (PLURAL, NODES, tombstones.CONFIG_MAPS)
+MAY_BE_SILENT = "mooring.dev/may-be-silent"
+"""Annotation of a Node whose machine is not removed for silence. Machines may not set it."""
 _EMPTY = FixedView()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from mooring.api.mooring.membership import NODES, has_ended, is_terminating
+from mooring.api.mooring.membership import MAY_BE_SILENT, NODES, has_ended, is_terminating
 from mooring.api.mooring.nodeidentity import uses_of
 from mooring.api.mooring.uniqueness import RESOLVED, condition_of
 from mooring.api.objectmeta import spec_of
@@ -86,6 +86,11 @@ class KnownMachine:
         return NEVER_REGISTERED if self.state == NO_NODE else str(self.ready.get("message") or "")
 
     @property
+    def may_be_silent(self) -> bool:
+        """True for a machine that an administrator has exempted from removal for silence."""
+        return ((self.node or {"metadata": {}})["metadata"].get("annotations") or {}).get(MAY_BE_SILENT) == "true"
+
+    @property
     def duplicate(self) -> Obj:
         """The condition DuplicateIdentity of the record, empty for a machine that is alone with its identity."""
         condition = condition_of(self.identity) if self.identity is not None else {}
@@ -127,6 +132,7 @@ class KnownMachine:
             "created": self.created,
             "token": spec.get("token", ""),
             "from": spec.get("sourceAddress", ""),
+            "mayBeSilent": self.may_be_silent,
             "silenceSeconds": int(spec.get("silenceSeconds") or 0),
             "duplicateIdentity": {one: self.duplicate[one] for one in _TOLD if one in self.duplicate},
             "certificates": [one.document() | self._use(one) for one in self.certificates],
@@ -263,7 +269,7 @@ def show(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
 
 def _lines(one: KnownMachine, now: datetime) -> list[str]:
     found = one.document()
-    silence = timedelta(seconds=found.get("silenceSeconds", 0))
+    silence = timedelta(seconds=0 if one.may_be_silent else found.get("silenceSeconds", 0))
     labelled = [
         ("Name", one.name),
         ("State", ": ".join(filter(None, (one.described_state, found.get("message"))))),
@@ -273,6 +279,7 @@ def _lines(one: KnownMachine, now: datetime) -> list[str]:
         ("Token", found.get("token", "")),
         ("Asked from", found.get("from", "")),
         ("Ephemeral", f"the membership ends after {format_duration(silence)} of silence" if silence else ""),
+        ("Exempt", f"not removed for silence ({MAY_BE_SILENT})" if one.may_be_silent else ""),
         ("Duplicate", f"{one.duplicate['reason']}: {one.duplicate['message']}" if one.duplicate else ""),
         *(
             (

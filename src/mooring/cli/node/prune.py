@@ -25,7 +25,7 @@ from typing import Any
 import click
 
 from mooring.api.mooring import nodeidentity
-from mooring.api.mooring.membership import NODES, is_terminating
+from mooring.api.mooring.membership import MAY_BE_SILENT, NODES, is_terminating
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
@@ -38,7 +38,7 @@ from mooring.cli.printing import echo
 from mooring.client.cluster import ClusterClient
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.node import LEASE_NAMESPACE, LEASES
-from mooring.controllers.silence import MAY_BE_SILENT, silent_since
+from mooring.controllers.silence import silent_since
 from mooring.duration import format_duration
 from mooring.errors import (
     ApiError,
@@ -103,12 +103,18 @@ class SilentNode:
         return {key: value for key, value in fields.items() if value}
 
 
-def silence_begin(node: Obj) -> datetime | None:
-    """Return since when the machine of a Node is silent. None for one that is heard of, and for one that is left out."""
+def silence_begin(node: Obj, now: datetime) -> datetime | None:
+    """Return since when the machine of a Node is silent. None for one that is heard of, and for one that is left out.
+
+    A time of the future is none of the server's: the creation of the Node is shown, and a person decides.
+    """
     metadata = node["metadata"]
     if is_terminating(node) or (metadata.get("annotations") or {}).get(MAY_BE_SILENT) == "true":
         return None
-    return silent_since(node)
+    since = silent_since(node)
+    if since is None or since <= now:
+        return since
+    return parse_rfc3339(metadata["creationTimestamp"])
 
 
 async def find(client: ClusterClient, silence: timedelta) -> tuple[Sequence[SilentNode], datetime]:
@@ -121,7 +127,7 @@ async def find(client: ClusterClient, silence: timedelta) -> tuple[Sequence[Sile
     }
     silent = []
     for node in nodes:
-        since = silence_begin(node)
+        since = silence_begin(node, now)
         if since is not None and now - since >= silence:
             identity = identities.get(node["metadata"]["name"])
             token = spec_of(identity).get("token", "") if identity is not None else ""
@@ -284,7 +290,7 @@ class _Pruning:
                 node = await self.chosen.retry(partial(self.client.get, NODES, one.name))
             except NotFoundError:
                 return GONE
-            since = silence_begin(node)
+            since = silence_begin(node, _server_time(self.client))
             if node["metadata"]["uid"] != metadata["uid"] or since is None:
                 return CAME_BACK
             if _server_time(self.client) - since < self.silence:

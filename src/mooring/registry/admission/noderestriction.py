@@ -23,6 +23,7 @@ from mooring.api.core.poddefaults import (
 )
 from mooring.api.core.podvalidation import MIRROR
 from mooring.api.mooring import certificaterevocation
+from mooring.api.mooring.membership import MAY_BE_SILENT
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes
@@ -302,8 +303,8 @@ def _check_owner(request: AdmissionRequest, owners: list[Obj], node: str) -> Non
 # for users in the group system:nodes:
 # * Every kind: no change of finalizers, on create neither. With one on its Node a machine would decide when its membership ends.
 #   An owner that a node adds is its own Node, or the Pod of a PodCertificateRequest, and does not block its deletion.
-# * Node: its own only, and no change of taints or owner references. Of the labels in Kubernetes' own domains it may set only
-#   those that a kubelet reports about itself, never node-restriction labels.
+# * Node: its own only, and no change of taints, owner references, or the annotation that exempts it from removal for silence. Of
+#   the labels in Kubernetes' own domains it may set only those that a kubelet reports about itself, never node-restriction labels.
 # * Lease: its own in kube-node-lease only. CSINode: its own only.
 # * CertificateSigningRequest for kubelet signers: its own common name only.
 # * Pods: the rules of `pods`.
@@ -394,6 +395,9 @@ def _node(request: AdmissionRequest, node: str) -> None:
         raise request.forbidden(f'node "{node}" is not allowed to modify ownerReferences')
     if old is not None and _taints(new) != _taints(old):
         raise request.forbidden(f'node "{node}" is not allowed to modify taints')
+    exempt = [(one["metadata"].get("annotations") or {}).get(MAY_BE_SILENT) for one in (old, new) if one is not None]
+    if exempt[-1] != (exempt[0] if old is not None else None):
+        raise request.forbidden(f'node "{node}" is not allowed to modify the annotation {MAY_BE_SILENT}')
     labels = (old["metadata"].get("labels") or {}) if old is not None else {}
     refused = forbidden_labels(labels, new["metadata"].get("labels") or {})
     if refused:
