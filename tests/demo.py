@@ -1,39 +1,51 @@
 """`make demo`: the main job on real processes, each step with its time.
 
 A server on SQLite, a token, three machines that join as processes of their own and use their certificates, one of which renews its
-own; then requests that must be refused, and the end of the token. Exits 0 when every step succeeded; leaves no process and no
-files.
+own while a copy of its files is used; then requests that must be refused, and the end of the token. Exits 0 when every step
+succeeded; leaves no process and no files.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import http.client
 import io
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import yaml
 from rich.console import Console
 from rich.markup import escape
 
+from mooring.pki.keys import generate_key, private_key_pem
+from mooring.pki.x509.requests import build_request
 from tests.endings import ended_by_exceptions
-from tests.support.ports import free_port
 
 MOORING = (sys.executable, "-m", "mooring")
 MACHINES = ("machine-1", "machine-2", "machine-3")
+THIEF = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
+"""Address of the machine on which the copy is used. Elsewhere loopback has one address."""
+BOOT = "5701e000-0000-4000-8000-000000000000"
+"""Boot id of that machine."""
+THIEF_WAITS = 5.0
+"""Seconds before the thief requests a certificate: one that he got earlier would expire before the end of his story."""
+DUPLICATE = "DuplicateIdentity"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+CURRENT = "var/lib/kubelet/pki/kubelet-client-current.pem"
 PATIENCE = 30.0
 SPACE = 16 << 20
 """Octets of the folder for temporary files: the files of the demo take a tenth of them."""
@@ -84,27 +96,38 @@ def run(*arguments: str, fails: bool = False) -> str:
 class Api:
     """Requests with a machine's certificate, or anonymous, checked against the cluster's CA."""
 
-    def __init__(self, url: str, ca: Path, pem: Path | None = None) -> None:
-        self.url = url
-        context = ssl.create_default_context(cafile=str(ca))
+    def __init__(self, port: int, ca: Path, pem: Path | None = None, source: str = "127.0.0.1") -> None:
+        self.port = port
+        self.source = source
+        self.context = ssl.create_default_context(cafile=str(ca))
         if pem is not None:
-            context.load_cert_chain(pem)
-        # the server is on this machine: a proxy of the environment does not lead there
-        self.opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
+            self.context.load_cert_chain(pem)
 
     def get(self, path: str) -> tuple[int, Any]:
+        return self.send("GET", path)
+
+    def send(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        with contextlib.closing(
+            http.client.HTTPSConnection(
+                "127.0.0.1", self.port, context=self.context, source_address=(self.source, 0), timeout=PATIENCE
+            )
+        ) as connection:
+            headers = {"Content-Type": kind} if body is not None else {}
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            response = connection.getresponse()
+            content = response.read()
         try:
-            with self.opener.open(self.url + path) as response:
-                body = response.read()
-                code = response.status
-        except urllib.error.HTTPError as error:
-            body, code = error.read(), error.code
-        try:
-            return code, json.loads(body)
+            return response.status, json.loads(content)
         except ValueError:
-            return code, body.decode()
+            return response.status, content.decode()
+
+    def written(self, method: str, path: str, body: object) -> Any:
+        """Send a request that must succeed. Return the object."""
+        code, obj = self.send(method, path, body)
+        if code >= 300:
+            fail(f"{method} {path}: {code} {obj}")
+        return obj
 
 
 @contextlib.contextmanager
@@ -130,12 +153,12 @@ def server(data: Path, port: int) -> Iterator[Api]:
     url = f"https://127.0.0.1:{port}"
     try:
         with step("a control plane on an embedded database") as report:
-            wait_for(lambda: ca.exists() and Api(url, ca).get("/readyz")[0] == 200, "the server's readiness", process)
+            wait_for(lambda: ca.exists() and Api(port, ca).get("/readyz")[0] == 200, "the server's readiness", process)
             report += [
                 f"process {process.pid}, {url}, state in {data}",
                 f"administrate with KUBECONFIG={data}/admin.conf",
             ]
-        yield Api(url, ca)
+        yield Api(port, ca)
         with step("the server drains and stops") as report:
             process.send_signal(signal.SIGTERM)
             report.append(f"exit code {process.wait(PATIENCE)}")
@@ -160,11 +183,128 @@ def agent(root: Path) -> Iterator[None]:
         process.wait()
 
 
+class Copy:
+    """A copy of the files of a machine, used on another one by someone who does not care which machine they belong to."""
+
+    def __init__(self, root: Path, copy: Path, node: str, port: int) -> None:
+        shutil.copytree(root, copy)
+        self.node, self.port, self.ca, self.pem = node, port, copy / "etc/kubernetes/pki/ca.crt", copy / "stolen.pem"
+        shutil.copyfile(copy / CURRENT, self.pem)
+
+    @property
+    def api(self) -> Api:
+        return Api(self.port, self.ca, self.pem, THIEF)
+
+    def report(self) -> None:
+        """Report the Node, as the agent and kubelet do: with the boot of the machine that they run on."""
+        status = {"status": {"nodeInfo": {"bootID": BOOT}}}
+        self.api.written("PATCH", f"/api/v1/nodes/{self.node}/status", status)
+
+    def renew(self) -> str:
+        """Get another certificate with the copied one, as an agent's renewal does. Return the name of the request."""
+        key = generate_key()
+        pem = build_request(key, f"system:node:{self.node}", ("system:nodes",))
+        spec = {
+            "request": base64.b64encode(pem).decode(),
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "usages": ["digital signature", "client auth"],
+        }
+        made = self.api.written("POST", REQUESTS, {"metadata": {"generateName": "csr-"}, "spec": spec})
+        name: str = made["metadata"]["name"]
+        found: list[str] = []
+
+        def is_issued() -> bool:
+            found[:] = filter(None, [self.api.get(f"{REQUESTS}/{name}")[1]["status"].get("certificate")])
+            return bool(found)
+
+        wait_for(is_issued, "a certificate for the copy")
+        self.pem.write_bytes(base64.b64decode(found[0]) + private_key_pem(key))
+        return name
+
+
 def join_arguments(port: int, token: str, pin: str, node: str, root: Path) -> tuple[str, ...]:
     return (
         "join", f"127.0.0.1:{port}", "--token", token, "--discovery-token-ca-cert-hash", pin,
         "--node-name", node, "--root", str(root), "--discovery-timeout", "2s",
     )  # fmt: skip
+
+
+def admin_pem(data: Path) -> Path:
+    """Write the certificate and the key of the administrator to a file of their own."""
+    user = yaml.safe_load((data / "admin.conf").read_text())["users"][0]["user"]
+    pem = data.parent / "admin.pem"
+    pem.write_bytes(b"".join(base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key")))
+    return pem
+
+
+def theft(root: Path, folder: Path, admin: Api, kubeconfig: tuple[str, ...]) -> None:
+    """Use a copy of the files of a machine, see that two machines have one identity, and keep the right one."""
+    name, pem = root.name, root / CURRENT
+    node = f"/api/v1/nodes/{name}"
+    with step(f"the theft: a thief copies the files of {name}, and uses them on another machine") as report:
+        copy = Copy(root, folder, name, admin.port)
+        copy.report()
+        report.append(f"{THIEF}  GET the Node of {name}: {copy.api.get(node)[0]}; reports it, with the boot id {BOOT}")
+
+    with agent(root):
+        with step(f"the agent of {name} renews its certificate, with another key; the thief gets one, too") as report:
+            before, start = pem.resolve(), time.monotonic()
+            wait_for(lambda: boot_of(admin.get(node)[1]) != BOOT, "a report of the Node by its agent")
+            copy.report()
+            wait_for(lambda: time.monotonic() > start + THIEF_WAITS, "the request of the thief")
+            report.append(
+                f"{THIEF}  {copy.renew()} is approved and signed; GET the Node of {name}: {copy.api.get(node)[0]}"
+            )
+            wait_for(lambda: pem.resolve() != before, "the renewal of a certificate")
+            report.append(f"{name}  {before.name} is followed by {pem.resolve().name}")
+
+        show = ("node", "show", name, *kubeconfig)
+        with step("the operator sees two machines with one identity") as report:
+            wait_for(lambda: "TwoMachinesReport" in run(*show), "the finding")
+            events = admin.get("/api/v1/namespaces/default/events")[1]["items"]
+            report += [
+                f"{one['type']} {one['reason']} {name}: {one['message']}"
+                for one in events
+                if one["reason"] == DUPLICATE
+            ]
+            report += [
+                f"mooring status     {line.strip()}" for line in run("status", *kubeconfig).splitlines() if name in line
+            ]
+            # The server writes first uses down every five seconds.
+            wait_for(
+                lambda: f"key {key_of(pem, kubeconfig)}, first used" in run(*show), "the use of the new certificate"
+            )
+            report += [f"mooring node show  {line}" for line in run(*show).splitlines() if "first used" in line]
+
+        with step(f"the operator keeps {name}, and ends the copy") as report:
+            key = key_of(pem, kubeconfig)
+            report.append(f"on {name}: mooring certs show {pem}  Public key: {key}")
+            report.append(f"mooring node split {name} --keep {key}")
+            report += run("node", "split", name, "--keep", key, *kubeconfig).splitlines()
+            wait_for(lambda: copy.api.get(node)[0] == 401, "the end of the copy")
+            machine = Api(admin.port, root / "etc/kubernetes/pki/ca.crt", pem)
+            code, refused = machine.get(node)[0], copy.api.get(node)
+            if code != 200:
+                fail(f"{name} cannot read its own Node: {code}")
+            report.append(f"{THIEF}  GET the Node of {name}: {refused[0]} {refused[1]['reason']}")
+            report.append(f"{name}  GET its own Node: {code}")
+            wait_for(lambda: "Duplicate" not in run(*show), "the end of the finding")
+
+
+def free_port() -> int:
+    """Return a port that the kernel chooses, which a demo beside this one does not get."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def key_of(pem: Path, kubeconfig: tuple[str, ...]) -> str:
+    """Return the public key of the certificate that a machine has now."""
+    return str(json.loads(run("certs", "show", str(pem), "-o", "json", *kubeconfig))["certificates"][0]["publicKey"])
+
+
+def boot_of(node: Any) -> str:
+    return str(node["status"]["nodeInfo"]["bootID"])
 
 
 def demo(folder: Path) -> None:
@@ -204,8 +344,8 @@ def demo(folder: Path) -> None:
 
         with step("each uses the certificate it was issued") as report:
             for name in MACHINES:
-                pem = roots[name] / "var/lib/kubelet/pki/kubelet-client-current.pem"
-                machine = Api(anonymous.url, roots[name] / "etc/kubernetes/pki/ca.crt", pem)
+                pem = roots[name] / CURRENT
+                machine = Api(port, roots[name] / "etc/kubernetes/pki/ca.crt", pem)
                 code, node = machine.get(f"/api/v1/nodes/{name}")
                 if code != 200:
                     fail(f"{name} cannot read its own Node: {node}")
@@ -215,12 +355,8 @@ def demo(folder: Path) -> None:
                     fail(f"{name} could read the Node of {other}")
                 report.append(f"{name}  GET its own Node: {code}; the Node of {other}: {refused} {status['reason']}")
 
-        with step("the agent of one machine renews its certificate, with another key") as report:
-            pem = roots[MACHINES[0]] / "var/lib/kubelet/pki/kubelet-client-current.pem"
-            before = pem.resolve()
-            with agent(roots[MACHINES[0]]):
-                wait_for(lambda: pem.resolve() != before, "the renewal of a certificate")
-            report += [f"{MACHINES[0]}  {before.name} is followed by {pem.resolve().name}"]
+        admin = Api(port, data / "pki/ca.crt", admin_pem(data))
+        theft(roots[MACHINES[0]], folder / "copy", admin, kubeconfig)
 
         with step("a wrong pin is refused") as report:
             wrong = "sha256:" + "0" * 64
@@ -250,7 +386,6 @@ def main() -> None:
             fail(
                 f"{left >> 20} MB are left for {folder}, and {SPACE >> 20} MB are needed: make room, or choose another TMPDIR"
             )
-        tempfile.tempdir = folder  # also of the locks of ports
         demo(Path(folder))
     console.print(
         f"[bold]done[/] in {time.monotonic() - start:.1f} s; nothing is left running, nothing is left on disk"

@@ -25,6 +25,9 @@ def test_the_demo_needs_no_proxy_no_locale_and_no_settings(tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert b"nothing is left running" in done.stdout
+    # The finding, and the end of the copy.
+    for part in (b"Warning DuplicateIdentity machine-1: two machines", b"machine-1 split", b"401 Unauthorized"):
+        assert part in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

@@ -103,6 +103,29 @@ def test_the_machine_that_is_kept_goes_on_and_the_copy_ends(live_server: LiveSer
     assert json.loads(shown)["certificates"][0]["firstUsedFrom"] == "127.0.0.1"
 
 
+def test_a_finding_by_the_boots_of_the_node_ends_with_the_split(live_server: LiveServer, mooring: CommandLine) -> None:
+    copied = Copied(live_server, "split5")
+
+    async def report(boot: str) -> None:
+        async with copied.machines["D" if boot == "there" else "C"].client() as client:
+            await client.patch("nodes", copied.name, {"status": {"nodeInfo": {"bootID": boot}}}, subresource="status")
+        while (await copied.identity())["status"].get("boots", [{"id": ""}])[-1]["id"] != boot:
+            await asyncio.sleep(0.1)
+
+    async def condition(wanted: str) -> Obj:
+        while not (found := (await copied.identity())["status"].get("conditions")) or found[0]["status"] != wanted:
+            await asyncio.sleep(0.1)
+        return dict(found[0])
+
+    for boot in ("here", "there") * 2:
+        asyncio.run(report(boot))
+    assert asyncio.run(condition("True"))["reason"] == "TwoMachinesReport"
+    copied.split(mooring, "--keep", copied.key("C"))
+    assert asyncio.run(condition("False"))["reason"] == "Resolved"
+    asyncio.run(report("here"))
+    assert asyncio.run(condition("False"))["reason"] == "Resolved"
+
+
 def test_a_certificate_may_be_named_in_place_of_its_key(live_server: LiveServer, mooring: CommandLine) -> None:
     copied = Copied(live_server, "split2")
     uses = asyncio.run(copied.identity())["status"]["certificates"]

@@ -18,7 +18,7 @@ import click
 
 from mooring.api.certificates.requeststate import REQUESTS, presented_certificate, requested_node
 from mooring.api.mooring.membership import with_spec
-from mooring.api.mooring.nodeidentity import PLURAL, companions_of, keys_of, uses_of
+from mooring.api.mooring.nodeidentity import PLURAL, boots_of, companions_of, keys_of, status_of, uses_of
 from mooring.api.mooring.uniqueness import is_duplicate, keys_below
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
@@ -158,7 +158,7 @@ class _Splitting:
             self.revoked_machine.left.append(f"Deny the requests of the other machine that wait: {error}.")
 
     async def _drop(self, revoked: set[str]) -> None:
-        """Take the revoked keys out of the record."""
+        """Take the revoked keys out of the record, and the boots: those of the other machine report no more."""
         for left in reversed(range(MAX_CONFLICTS)):
             identity = await self.chosen.retry(partial(self.client.get, PLURAL, self.name))
             lists = {"keys": keys_of(identity), "companions": companions_of(identity)}
@@ -169,6 +169,11 @@ class _Splitting:
             if changed["spec"] == identity["spec"]:
                 return
             try:
+                # The boots first: an interrupted run is repeated while the record has the revoked keys.
+                if len(boots_of(identity)) > 1:
+                    status = {**status_of(identity), "boots": []}
+                    written = await self.client.update(PLURAL, {**identity, "status": status}, subresource="status")
+                    changed["metadata"] = written["metadata"]
                 await self.client.update(PLURAL, changed)
             except ConflictError:
                 if not left:
