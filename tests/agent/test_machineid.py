@@ -76,6 +76,25 @@ def test_the_machine_id_of_dbus_counts_where_there_is_no_other(tmp_path: Path, f
     assert found.hashes() == {"machineID": machineid.keyed_hash("machineID", SECOND)}
 
 
+@pytest.mark.parametrize(
+    ("is_mounted", "is_there", "expected"),
+    [
+        pytest.param(True, True, ["productUUID"], id="one for this boot"),
+        pytest.param(False, True, ["machineID", "productUUID"], id="one that was written since"),
+        pytest.param(True, False, ["machineID", "productUUID"], id="one that another program mounts"),
+    ],
+)
+def test_a_machine_id_of_one_boot_is_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_mounted: bool, is_there: bool, expected: list[str]
+) -> None:
+    found = machine(tmp_path, FIRST, BOARD)
+    if is_there:
+        (tmp_path / "run").mkdir(exist_ok=True)
+        (tmp_path / machineid.TRANSIENT_ID_FILE).touch()
+    monkeypatch.setattr(Path, "is_mount", lambda path: is_mounted and path.name == "machine-id")
+    assert list(found.hashes()) == expected
+
+
 def test_a_hash_shows_neither_the_value_nor_that_two_values_are_equal(tmp_path: Path) -> None:
     hashes = machine(tmp_path, FIRST, BOARD).hashes()
     assert list(hashes) == ["machineID", "productUUID"]

@@ -26,6 +26,9 @@ from mooring.errors import ConfigError
 MAX_VALUE = 4096
 """Bytes: each of the files has one line of at most 37."""
 MACHINE_ID_FILES = ("etc/machine-id", "var/lib/dbus/machine-id")
+TRANSIENT_ID_FILE = "run/machine-id"
+"""systemd mounts this file over /etc/machine-id where it could not write one, as below a read-only /etc: the next boot makes
+another one."""
 PRODUCT_UUID_FILE = "sys/class/dmi/id/product_uuid"
 """Only root may read it."""
 CONTAINER_FILES = (".dockerenv", "run/.containerenv", "run/systemd/container")
@@ -75,7 +78,9 @@ class MachineIdentity:
         """Return the hash of each value that this machine has; none in a container."""
         if self.is_container():
             return {}
-        machine_id = next(filter(None, (usable_machine_id(self._line(one)) for one in MACHINE_ID_FILES)), "")
+        is_mounted = (self.root / MACHINE_ID_FILES[0]).is_mount()
+        files = () if is_mounted and (self.root / TRANSIENT_ID_FILE).exists() else MACHINE_ID_FILES
+        machine_id = next(filter(None, (usable_machine_id(self._line(one)) for one in files)), "")
         values: dict[Entry, str] = {
             "machineID": machine_id,
             "productUUID": usable_product_uuid(self._line(PRODUCT_UUID_FILE)),
