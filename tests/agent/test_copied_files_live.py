@@ -152,6 +152,22 @@ def test_a_machine_that_adopts_the_files_goes_on(
     assert run_agent(join_options(copy)).node_name == "adopts"
 
 
+def test_an_adoption_that_fails_adopts_nothing(
+    server: LiveServer, mooring: CommandLine, tmp_path: Path, on: Switch
+) -> None:
+    on(FIRST)
+    _, copy = copied(server, mooring, tmp_path, "keeps")
+    here = on(SECOND)
+    token = server.create_token().reveal()
+    unverified = ("--discovery-token-unsafe-skip-ca-verification", "--root", str(copy))
+    failed = mooring(
+        "agent", server.url.removeprefix("https://"), "--token", token, "--node-name", "other", "--adopt", *unverified
+    )
+    assert (failed.code, "give --node-name keeps" in failed.err, "mooring leave" in failed.err) == (1, True, False)
+    assert machineid.is_copy(NodeState(copy).record, here)
+    assert mooring("leave", "--root", str(copy), "--yes").code == 1
+
+
 def test_a_member_of_an_earlier_version_goes_on_and_is_known_then(
     server: LiveServer, mooring: CommandLine, tmp_path: Path, on: Switch
 ) -> None:
@@ -278,6 +294,12 @@ def test_a_copy_of_a_machine_that_joined_the_k3s_way_stops_too(
     assert (done.code, done.err.count("\n")) == (78, 1)
     assert mooring("leave", "--root", str(copy), "--yes").code == 1
     assert requests_of(server, "system:node:by-k3s") == before
+    renamed = plan(copy, server_token(server), adopts=True)
+    with pytest.raises(
+        JoinError, match='--adopt: this machine joined as "by-k3s", not "other": give --node-name by-k3s'
+    ):
+        k3s_agent(replace(renamed, settings=replace(renamed.settings, node_name="other")))
+    assert machineid.is_copy(RecordFile(AgentFiles(copy).record.path), second)
     k3s_agent(plan(copy, adopts=True))
     assert not machineid.is_copy(RecordFile(AgentFiles(copy).record.path), second)
     k3s_agent(plan(copy))

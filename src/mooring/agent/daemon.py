@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from mooring.agent import machineid
 from mooring.agent.certificaterequest import CertificateTemplate, RequestEndedError, serving_template
 from mooring.agent.clusterfiles import follow, refresh
 from mooring.agent.hooks import Hooks
@@ -112,6 +113,8 @@ class Agent:
         """Run until cancelled. Raises JoinError, ConfigError."""
         while True:
             joined = await self._member()
+            if self._options.adopts:
+                machineid.remember(joined.files.record, self._options.machine)
             self._on_member(joined)
             log.info("member %s of %s", joined.node_name, joined.server)
             self._notifier.ready(f"member {joined.node_name} of {joined.server}")

@@ -173,7 +173,7 @@ class _Join:
         self.state = options.state
         self.user = NODE_PREFIX + plan.node_name
         self._ended = False
-        self._is_copy = machineid.is_copy(self.state.record, options.machine)
+        self._is_copy = not options.adopts and machineid.is_copy(self.state.record, options.machine)
         pair = self.state.client.read_pair()
         self._copied_from = (
             names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX) if pair else "another machine"
@@ -275,7 +275,8 @@ class _Join:
         if user != self.user:
             raise ConfigError(
                 f'{self.state.client.current} is a valid certificate of "{user}", but this join is for "{self.user}"; '
-                f"give --node-name {user.removeprefix(NODE_PREFIX)}, or end that membership with mooring leave first"
+                f"give --node-name {user.removeprefix(NODE_PREFIX)}"
+                + ("" if self.options.adopts else ", or end that membership with mooring leave first")
             )
         return pair
 

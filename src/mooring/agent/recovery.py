@@ -118,13 +118,14 @@ def read_member(options: JoinOptions) -> Joined | None:
 
 
 def check_machine(options: JoinOptions) -> None:
-    """Raise CopiedFilesError when the membership on disk is that of another machine, which `options.adopts` makes this one's."""
+    """Raise CopiedFilesError when the membership on disk is that of another machine, unless `options.adopts` it.
+
+    The agent records this machine once it is a member: a run that fails adopts nothing.
+    """
     found = read_member(options)
-    if found is None:
+    if found is None or options.adopts:
         return
     record, machine = found.files.record, options.machine
-    if options.adopts:
-        machineid.remember(record, machine)
     root = "" if options.settings.root == "/" else f" --root {shlex.quote(options.settings.root)}"
     machineid.check(
         record,

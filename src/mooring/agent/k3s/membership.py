@@ -153,11 +153,14 @@ def api_url(url: str, port: int) -> str:
 
 
 def check_machine(plan: AgentPlan) -> None:
-    """Raise CopiedFilesError when the files are those of another machine, whose membership `plan.adopts` makes this one's."""
+    """Raise CopiedFilesError when the files are those of another machine, unless `plan.adopts` them.
+
+    The join records this machine once it is a member: a run that fails adopts nothing.
+    """
     files = plan.files()
     pair = files.client.read_pair()
-    if plan.adopts and (files.has_joined() or files.record.path.exists()):
-        machineid.remember(files.record, plan.machine)
+    if plan.adopts:
+        return
     node_name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX) if pair is not None else ""
     machineid.check(
         files.record,
@@ -266,6 +269,9 @@ class _Join:
         with self.steps.step(steps.EXISTING) as summary:
             self.files.make()
             name, token = self._name(), self.plan.token.read() if uses_token else None
+            # The files, among them the node password, are those of one name.
+            if self.plan.adopts and (problem := self._other_name(name)):
+                raise ConfigError(f"--adopt: {problem}")
             pair = self._kept_pair(name)
             expired = self._expired_pair(name) if pair is None and token is None else None
             if pair is not None:
@@ -342,6 +348,8 @@ class _Join:
             for problem in problems:
                 self.steps.say(f"warning: {problem}", kept=True)
         member = replace(member, apiservers=await self._apiservers(member))
+        if self.plan.adopts:
+            machineid.remember(self.files.record, self.plan.machine)
         await self._register(member)
         return member
 
@@ -359,7 +367,8 @@ class _Join:
         joined = user.removeprefix(NODE_PREFIX)
         if pair is None or joined in (name, user) or not is_usable(pair.leaf, KUBELET, joined, self.clock.now()):
             return ""
-        return f'this machine joined as "{joined}", not "{name}": give --node-name {joined}, or run mooring leave first'
+        way = "" if self.plan.adopts else ", or run mooring leave first"
+        return f'this machine joined as "{joined}", not "{name}": give --node-name {joined}{way}'
 
     def _expired_pair(self, name: str) -> Pair | None:
         """Return the client certificate on disk when it is that of this node and has expired."""
