@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mooring.agent import disk
+from mooring.agent import disk, leave
+from mooring.agent.k3s.files import DATA_DIR, AgentFiles
 from mooring.agent.loadbalancer import LoadBalancer
 from mooring.agent.pairfiles import Pair, PairFiles
 from mooring.agent.state import LOAD_BALANCER, NodeState
@@ -521,3 +522,19 @@ def test_a_kubelet_conf_that_could_not_be_read_again_is_not_written(state: NodeS
     with pytest.raises(ConfigError, match=r"kubelet\.conf is not written, as it could not be read again: "):
         state.write_kubeconfig((used, Cluster("b", "https://b:6443/\udc80", CA.certificate_pem)))
     assert [one.server for one in state.read_clusters()] == [used.server]
+
+
+@pytest.mark.parametrize("way", ["kubeadm", "k3s"])
+def test_the_record_of_the_machine_goes_last_and_alone_is_no_membership(tmp_path: Path, way: str) -> None:
+    member = NodeState(tmp_path) if way == "kubeadm" else AgentFiles(tmp_path, DATA_DIR)
+    certificate = member.client.current
+    for path in (certificate, member.record.path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = leave.find(tmp_path, DATA_DIR)
+    assert found is not None
+    assert found.files == (certificate, member.record.path), (
+        "the rest of copied files counts as copied until it is gone"
+    )
+    certificate.unlink()
+    assert leave.find(tmp_path, DATA_DIR) is None

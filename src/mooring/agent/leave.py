@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mooring.agent import disk, machineid
+from mooring.agent.disk import RecordFile
 from mooring.agent.k3s.files import KUBECONFIGS, AgentFiles
 from mooring.agent.machineid import MachineIdentity
 from mooring.agent.member import MemberFiles
@@ -71,7 +72,7 @@ def find(root: Path, k3s_data_dir: str) -> Membership | None:
     Raises ConfigError for a machine with the files of both ways.
     """
     state, agent = NodeState(root), AgentFiles(root, k3s_data_dir)
-    kubeadm, k3s = tuple(_existing(_of_kubeadm(state))), tuple(_existing(_of_k3s(agent)))
+    kubeadm, k3s = _existing(_of_kubeadm(state), state.record), _existing(_of_k3s(agent), agent.record)
     if kubeadm and k3s:
         raise ConfigError(
             f"this machine has joined in both ways ({kubeadm[-1]} and {k3s[-1]}): choose one with --way kubeadm or --way k3s"
@@ -83,7 +84,7 @@ def find(root: Path, k3s_data_dir: str) -> Membership | None:
 
 def of_kubeadm(state: NodeState) -> Membership | None:
     """Return the membership of a machine that joined kubeadm's way; None without a file of one."""
-    files = tuple(_existing(_of_kubeadm(state)))
+    files = _existing(_of_kubeadm(state), state.record)
     pair = state.client.read_pair()
     name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX) if pair is not None else ""
     return Membership(files, state, state.kubeconfig, state.pending_key, name, state.read_clusters()) if files else None
@@ -91,7 +92,7 @@ def of_kubeadm(state: NodeState) -> Membership | None:
 
 def of_k3s(agent: AgentFiles) -> Membership | None:
     """Return the membership of a machine that joined the k3s way; None without a file of one."""
-    files = tuple(_existing(_of_k3s(agent)))
+    files = _existing(_of_k3s(agent), agent.record)
     pair = agent.client.read_pair()
     name = names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX) if pair is not None else ""
     # The address in the kubeconfig comes last: it may be that of a load balancer which has ended
@@ -218,22 +219,25 @@ async def on_stop(find_membership: Callable[[], Membership | None], clock: Clock
 
 
 def _of_kubeadm(state: NodeState) -> Iterator[Path]:
-    yield from (state.bootstrap, state.pending_key, *state.serving.files(), state.record.path)
+    yield from (state.bootstrap, state.pending_key, *state.serving.files())
     if not any((state.ca.parent / name).exists() for name in _OF_CONTROL_PLANE):
         yield state.ca
-    # Last, so that a run that was cut off can be repeated: these name the servers, and prove the membership.
-    yield from (state.kubeconfig, *state.client.files())
+    # Last, so that a run that was cut off can be repeated: these name the servers, and prove the membership. The record goes after
+    # them: without it the rest of copied files would count as those of this machine.
+    yield from (state.kubeconfig, *state.client.files(), state.record.path)
 
 
 def _of_k3s(agent: AgentFiles) -> Iterator[Path]:
     for pair in agent.pairs.values():
         if pair is not agent.client:
             yield from pair.files()
-    yield from (agent.node_password, agent.node_id, agent.client_ca, agent.record.path, agent.load_balancer)
+    yield from (agent.node_password, agent.node_id, agent.client_ca, agent.load_balancer)
     yield from (agent.directory / name for name in KUBECONFIGS)
     # Last, so that a run that was cut off can be repeated.
-    yield from (agent.server_ca, *agent.client.files())
+    yield from (agent.server_ca, *agent.client.files(), agent.record.path)
 
 
-def _existing(paths: Iterator[Path]) -> Iterator[Path]:
-    return (path for path in paths if path.is_symlink() or path.exists())
+def _existing(paths: Iterator[Path], record: RecordFile) -> tuple[Path, ...]:
+    """Return the files that are there; none where the record alone is left, of a run that was cut off."""
+    found = tuple(path for path in paths if path.is_symlink() or path.exists())
+    return () if found == (record.path,) else found
