@@ -9,14 +9,12 @@ from contextlib import suppress
 
 import pytest
 
-from mooring.agent import certificaterequest
 from mooring.apimachinery.schema import Obj
 from mooring.errors import UnauthorizedError
-from mooring.pki.x509.requests import build_request
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
-from tests.support.nodenames import REQUESTS, Machine, conditions
+from tests.support.nodenames import Machine, conditions
 
 __all__ = ["live_server", "mooring"]
 
@@ -36,19 +34,11 @@ class Copied:
     def key(self, name: str) -> str:
         return self.machines[name].public_key
 
-    async def ask(self, by: str, machine: Machine) -> Obj:
-        """Request a certificate for the key of `machine`, with the certificate `by`."""
-        made = certificaterequest.node_request(machine.key, self.name)
-        pem = build_request(machine.key, f"system:node:{self.name}", ("system:nodes",))
-        obj = certificaterequest.NodeRequest("", pem, made.usages).obj()
-        async with self.machines[by].client() as client:
-            return await client.create(REQUESTS, {**obj, "metadata": {"generateName": "csr-"}})
-
     async def _begin(self, token: BootstrapToken) -> None:
         await self.machines["P"].join(token)
         await self.machines["P"].register()
         for one in "CD":
-            await self.machines[one].receive(await self.ask("P", self.machines[one]))
+            await self.machines[one].receive(await self.machines[one].request_by(self.machines["P"]))
             await self.machines[one].own_node()
         # The server writes the uses of certificates behind the requests.
         while len((await self.identity()).get("status", {}).get("certificates", [])) < len(self.machines):
@@ -77,7 +67,7 @@ class Copied:
 
 def test_the_machine_that_is_kept_goes_on_and_the_copy_ends(live_server: LiveServer, mooring: CommandLine) -> None:
     copied = Copied(live_server, "split1")
-    waiting = asyncio.run(copied.ask("D", Machine(live_server, "split1")))
+    waiting = asyncio.run(Machine(live_server, "split1").request_by(copied.machines["D"]))
     assert copied.accepted() == "PCD"
     dry = json.loads(
         mooring.done("node", "split", "split1", "--keep", copied.key("C"), "--dry-run", "-o", "json", *of(live_server))

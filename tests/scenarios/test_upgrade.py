@@ -14,18 +14,24 @@ import asyncio
 import ssl
 import tarfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from mooring.api.mooring.nodeidentity import keys_of, uses_of
+from mooring.api.mooring.uniqueness import CertificateUse, condition_of, finding, newer_uses, with_use
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
+from mooring.pki.keys import load_private_key
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, start_server
+from tests.support.nodenames import Machine
 
 __all__ = ["mooring"]
 MADE = Path(__file__).parents[1] / "vectors/datadirectories/3d16da1.tar.xz"
 COMPROMISED = MADE.with_name("3d16da1-compromised.tar.xz")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FLAGS = ("--k3s-supervisor", "--cluster-signing-duration", "43800h")
 
 
@@ -70,6 +76,13 @@ def of_k3s(folder: Path, name: str) -> tuple[Path, Path]:
     return place / f"{name}.crt", place / f"{name}.key"
 
 
+async def identity(client: ClusterClient, name: str, uses: int = 0) -> Obj:
+    """Return a NodeIdentity once so many certificates are in its record: the server writes uses behind the requests."""
+    while len(uses_of(obj := await client.get("nodeidentities", name))) < uses:
+        await asyncio.sleep(0.1)
+    return obj
+
+
 async def described(client: ClusterClient) -> str:
     """Return the description of the cluster for kubeadm."""
     data = (await client.get("configmaps", "kubeadm-config", "kube-system"))["data"]
@@ -99,6 +112,56 @@ def test_a_directory_of_an_earlier_version_is_served_with_all_that_it_had(
 
     server.run(read)
     assert "ERROR" not in server.log
+
+
+def test_its_members_are_one_machine_each_until_a_copy_is_used(
+    server: LiveServer, tmp_path: Path, mooring: CommandLine
+) -> None:
+    """Records of the earlier version have no status, and do not say which certificate was requested with which."""
+    name, pem = "machine-1", machine(tmp_path, "machine-1")[0].read_bytes()
+    first, renewed, copy = (
+        Machine(server, name, load_private_key(pem), pem),
+        Machine(server, name),
+        Machine(server, name),
+    )
+    pairs = {one: machine(tmp_path, one) for one in ("machine-1", "machine-3")}
+    pairs["machine-4"] = of_k3s(tmp_path, "client-kubelet")
+
+    async def act(client: ClusterClient) -> None:
+        for name, pair in pairs.items():
+            before = await identity(client, name)
+            assert uses_of(before) == []
+            assert [key for key in keys_of(before) if "parent" in key] == []
+            assert await asyncio.to_thread(status, server, pair, "GET", f"/api/v1/nodes/{name}") == 200
+        for name in pairs:
+            assert condition_of(await identity(client, name, 1)) == {}
+
+    server.run(act)
+    for command in ("node list", "status", *(f"node show {name}" for name in pairs)):
+        done = mooring(*command.split(), "--kubeconfig", str(server.kubeconfig))
+        assert "machine" in done.out
+        assert "two machines" not in done.all
+        assert "Duplicate" not in done.all
+
+    async def steal(client: ClusterClient) -> Obj:
+        for machine in (renewed, copy):
+            await machine.receive(await machine.request_by(first))
+            await machine.own_node()
+        return await identity(client, name, 3)
+
+    found = server.run(steal)
+    certificate = uses_of(found)[0]["certificate"]
+    parents = {key["publicKey"]: key.get("parent") for key in keys_of(found)}
+    assert parents == {first.public_key: None, renewed.public_key: certificate, copy.public_key: certificate}
+    assert condition_of(found) == {}
+    # As the server judges once both are in use for half a minute.
+    for used in uses_of(found)[1:]:
+        use = CertificateUse(used["certificate"], used["publicKey"], "", "", NOW)
+        newer = newer_uses(found, use)
+        found = with_use(found, use, newer[-1][0]["certificate"] if newer else "") or found
+    judged = finding(found, NOW)
+    assert judged is not None
+    assert {judged.older.key, judged.newer.key} == {renewed.public_key, copy.public_key}
 
 
 def test_the_shared_user_of_k3s_gets_its_rights_and_may_change_nothing_without_a_machine(

@@ -43,11 +43,19 @@ class Machine:
 
     async def request(self, token: BootstrapToken) -> Obj:
         """Create a request of a new name with the token, as one call of curl would."""
+        async with self._connect(KubeconfigUser("", token=Secret(token.reveal().encode()))) as client:
+            return await self._create(client)
+
+    async def request_by(self, member: Machine) -> Obj:
+        """Create a request with the certificate of a member, as its renewal does."""
+        async with member.client() as client:
+            return await self._create(client)
+
+    async def _create(self, client: ClusterClient) -> Obj:
         made = certificaterequest.node_request(self.key, self.name)
         pem = build_request(self.key, f"system:node:{self.name}", ("system:nodes",))
         obj = certificaterequest.NodeRequest("", pem, made.usages).obj()
-        async with self._connect(KubeconfigUser("", token=Secret(token.reveal().encode()))) as client:
-            return await client.create(REQUESTS, {**obj, "metadata": {"generateName": "csr-"}})
+        return await client.create(REQUESTS, {**obj, "metadata": {"generateName": "csr-"}})
 
     async def receive(self, request: Obj) -> None:
         """Wait for the certificate of a request and keep it."""
