@@ -8,19 +8,27 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.authn.lastuses import OVERLAP, RENEWAL_OVERLAP
 from mooring.clock import rfc3339
+from mooring.controlplane.assemble import assemble
+from mooring.controlplane.encryption import EncryptionAtRest
 from mooring.controlplane.maintenance import record_certificates
+from mooring.controlplane.parts.foundation import Foundation, Process, build_registry
 from mooring.pki.keys import generate_key, public_key_fingerprint
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.settings.storage import EncryptionSettings
 from tests.server.test_k3scertificates import controllers_of
-from tests.support.manualclock import settle
+from tests.support.manualclock import ManualClock, settle
+from tests.support.registryroom import counting_entropy
 from tests.support.serverroom import Reply, Server, connection, open_server
 
 HERE, THERE = "192.0.2.1", "198.51.100.9"
@@ -52,15 +60,15 @@ class World:
     def key(self, name: str) -> str:
         return f"sha256:{public_key_fingerprint(self.pairs[name].key)}"
 
-    async def use(self, names: str, address: str = HERE) -> list[int]:
+    async def use(self, names: str, address: str = HERE, server: Server | None = None) -> list[int]:
         """Use certificates one after the other, and let the server record it. Return the status of each request."""
+        server = server or self.server
         found = []
         for name in names:
-            reply = await self.server.get("/api/v1/nodes/n1", via=connection([self.pairs[name].der], address))
+            reply = await server.get("/api/v1/nodes/n1", via=connection([self.pairs[name].der], address))
             found.append(reply.status)
-            await record_certificates(
-                self.server.assembly.trust.authentication.certificate_uses, self.server.registry, self.server.clock
-            )
+            uses = server.assembly.trust.authentication.certificate_uses
+            await record_certificates(uses, server.registry, server.clock)
             await settle()
         return found
 
@@ -224,3 +232,98 @@ async def test_two_machines_that_have_not_renewed_are_found_by_the_boots_of_thei
     assert (condition["status"], condition["reason"]) == ("True", "TwoMachinesReport")
     assert "boot-A" in condition["message"]
     assert "boot-B" in condition["message"]
+
+
+@asynccontextmanager
+async def beside(first: Server, ahead: timedelta) -> AsyncIterator[Server]:
+    """Start another process on the store of a server: another server, or another worker. `ahead`: how far its clock is ahead."""
+    clock, config, entropy = ManualClock(first.clock.now() + ahead), first.config, counting_entropy(1 << 20)
+    encryption = EncryptionAtRest(config[EncryptionSettings], first.storage, clock, entropy)
+    audit = first.assembly.base.audit
+    parts = build_registry(config, encryption, clock, entropy, audit.auditor.written)
+    process = Process(identity="here_boot_1_2", is_gone=lambda identity: False)
+    second = Server(first.storage, parts.registry, clock)
+    base = Foundation(
+        config=config,
+        key_store=first.assembly.base.key_store,
+        parts=parts,
+        clock=clock,
+        entropy=entropy,
+        process=process,
+        audit=audit,
+    )
+    second.assembly, second.ca, second.config, second.token_key = assemble(base), first.ca, config, first.token_key
+    await parts.registry.start()
+    await second.assembly.upkeep.trust_publisher.publish_client_cas()
+    try:
+        yield second
+    finally:
+        second.assembly.http.watches.drain()
+        await second.assembly.trust.authentication.close()
+        await parts.registry.stop()
+
+
+@pytest.mark.parametrize("ahead", [-4, 0, 20], ids=["behind", "in step", "ahead"])
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        pytest.param("P1 P2 C1 C2 900 C1 C2", "", id="one machine that asks both"),
+        pytest.param("P1 P2 C1 P2 C2 P1 599 P1 P2 C1 C2", "", id="a renewal that one of its programs reads later"),
+        pytest.param("P1 C2 C1 D2 29 C1 D2 C1 900 D1 D2", "", id="two renewals beside each other, of which one stays"),
+        pytest.param("P1 C1 D2 C1 30 C1 D2", "TwoCertificatesInUse", id="a copy whose halves ask one each"),
+        pytest.param("P1 C1 D2 C2 30 C2 D1", "TwoCertificatesInUse", id="halves that change the server"),
+        pytest.param("P1 C1 P2 600 P2 C1", "TwoCertificatesInUse", id="a copy that did not renew"),
+    ],
+)
+def test_two_processes_on_one_store_come_to_the_result_of_one(steps: str, reason: str, ahead: float) -> None:
+    """A step is a certificate and the process that it asks, or seconds that pass."""
+
+    async def body() -> None:
+        async with open_server() as first, controllers_of(first), beside(first, timedelta(minutes=ahead)) as second:
+            world, servers = World(first), {"1": first, "2": second}
+            await world.begin()
+            for step in steps.split():
+                if step.isdigit():
+                    await world.pass_time(float(step))
+                    await second.clock.advance(float(step))
+                else:
+                    assert await world.use(step[0], server=servers[step[1]]) == [404]
+            assert (await world.condition()).get("reason", "") == reason
+
+    asyncio.run(body())
+
+
+@in_world()
+async def test_a_store_that_was_restored_to_before_a_renewal_makes_no_finding_for_one_machine(world: World) -> None:
+    path = "/apis/mooring.dev/v1alpha1/nodeidentities/n1"
+    obj = (await world.server.get(path)).obj
+    keys: dict[str, Obj] = dict(zip("PCD", obj["spec"]["keys"], strict=True))
+
+    async def store(names: str, status: Obj) -> None:
+        present = (await world.server.get(path)).obj
+        spec = {**present["spec"], "keys": [keys[name] for name in names]}
+        written = await world.server.call("PUT", path, body={**present, "spec": spec})
+        body = {**written.obj, "status": status}
+        assert (await world.server.call("PUT", f"{path}/status", body=body)).status == 200
+        await settle()
+
+    await store("P", {})
+    await world.use("P")
+    before = (await world.server.get(path)).obj["status"]
+    keys["D"]["parent"] = f"sha256:{world.pairs['C'].certificate.fingerprint}"
+    await store("PC", before)
+    await world.use("CCC")
+    await world.pass_time(RENEWAL_OVERLAP)
+    await store("P", before)
+    # The certificate of the renewal is not in the record, and neither is the parent of the next one.
+    await world.use("C")
+    await store("PD", before)
+    for seconds in (OVERLAP, RENEWAL_OVERLAP, 120):
+        await world.use("D")
+        await world.pass_time(seconds)
+    assert await world.condition() == {}
+    await world.use("P", THERE)
+    await world.pass_time(OVERLAP)
+    await world.use("P", THERE)
+    await world.use("D")
+    assert (await world.condition())["reason"] == "TwoCertificatesInUse", "a copy of before"
