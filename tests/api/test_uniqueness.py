@@ -270,6 +270,20 @@ def test_the_boots_of_a_node_tell_a_second_machine_from_one_that_goes_back(repor
         assert ("went back" in text) is (reason == OLDER_STATE)
 
 
+def test_a_boot_that_returned_is_told_with_the_one_from_which_it_took_over() -> None:
+    found = finding(*booted("A B A C"))
+    assert found is not None
+    assert (found.older.id, found.newer.id) == ("A", "B")
+
+
+def test_two_machines_that_both_end_are_told_with_the_way_back() -> None:
+    obj, now = lived("P C<P P C")
+    text = condition_of(with_condition(obj, now, ends_both=True) or {})["message"]
+    assert "The certificates of both were revoked" in text
+    assert "mooring token create --node-name n1" in text
+    assert "split" not in text
+
+
 def test_two_machines_that_take_turns_for_a_day_cause_two_writes_an_hour() -> None:
     obj, now, writes = identity("P"), NOW, 0
     for step in range(24 * 60 * 6):

@@ -158,6 +158,14 @@ def test_the_key_with_which_both_were_requested_is_not_kept(live_server: LiveSer
     assert copied.accepted() == "PCD"
 
 
+def test_a_machine_that_the_server_rejects_is_not_kept(live_server: LiveServer, mooring: CommandLine) -> None:
+    copied = Copied(live_server, "split6")
+    mooring.done("certs", "revoke", "--node", "split6", *of(live_server))
+    done = mooring("node", "split", "split6", "--keep", copied.key("C"), *of(live_server))
+    assert (done.code, "mooring token create --node-name split6" in done.err) == (1, True)
+    assert len(asyncio.run(copied.identity())["spec"]["keys"]) == 3
+
+
 @pytest.mark.parametrize(
     ("keep", "code", "said"),
     [

@@ -13,7 +13,7 @@ import pytest
 from mooring.api.certificates.requeststate import parsed_request
 from mooring.api.mooring.certificaterevocation import node_entry
 from mooring.api.mooring.nodeidentity import KIND, MAX_KEYS
-from mooring.api.view import Views
+from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.controllers.actions import Create, Update
@@ -39,6 +39,7 @@ from mooring.pki.x509.signers import (
 )
 from mooring.settings.signing import SIGNING_DURATION
 from mooring.trust.bootstraptoken.restrictions import join_record, joined_keys
+from tests.controllers.test_nameownership import without_times
 from tests.support.plans import HOUR, NOW, moment, thing, views
 from tests.support.testca import ThrowawayCA
 
@@ -113,7 +114,19 @@ def written(finding: CheckResult | None) -> tuple[type, Obj]:
     assert isinstance(action, Create | Update)
     assert (action.plural, action.obj["metadata"]["name"]) == ("nodeidentities", "n1")
     assert KIND.validate(action.obj) == []
-    return type(action), {field: value for field, value in action.obj["spec"].items() if field != "changedAt"}
+    return type(action), without_times(action.obj["spec"])
+
+
+def test_a_start_with_the_password_makes_room_by_the_oldest_key() -> None:
+    """An agent by k3s's way gets another certificate at each start."""
+    keys = [{**OLD, "publicKey": "sha256:" + f"{number:064x}"} for number in range(MAX_KEYS)]
+    uses = [
+        {"certificate": OLD["publicKey"], "publicKey": key["publicKey"], "firstUsed": moment(-HOUR)} for key in keys
+    ]
+    found = dict(seen({**OWNED, "keys": keys}, node=True))
+    (obj,) = found["nodeidentities"].list()
+    found["nodeidentities"] = FixedView([{**obj, "status": {"certificates": uses}}])
+    assert written(OWNERSHIP.check(asked(), found))[1]["keys"] == [*keys[1:], ENTRY]
 
 
 def reason(finding: CheckResult | None) -> str:

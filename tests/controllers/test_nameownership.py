@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -92,7 +93,15 @@ def written(finding: CheckResult | None) -> tuple[type, Obj]:
     assert action.plural == "nodeidentities"
     assert action.obj["metadata"]["name"] == "n1"
     assert KIND.validate(action.obj) == []
-    return type(action), {field: value for field, value in action.obj["spec"].items() if field != "changedAt"}
+    return type(action), without_times(action.obj["spec"])
+
+
+def without_times(spec: Obj) -> Obj:
+    """Return a spec without the times at which it was written."""
+    kept = {field: value for field, value in spec.items() if field != "changedAt"}
+    for field in kept.keys() & {"keys", "companions"}:
+        kept[field] = [{name: value for name, value in key.items() if name != "recordedAt"} for key in kept[field]]
+    return kept
 
 
 FIRST = {"keys": [ENTRY], "token": "abcdef", "sourceAddress": "192.0.2.9"}
@@ -369,12 +378,50 @@ def test_a_date_that_another_server_wrote_wrongly_drops_no_key() -> None:
     assert len(update.obj["spec"]["keys"]) == 2
 
 
-def test_of_many_keys_those_that_were_never_used_go_first() -> None:
-    keys = [{"publicKey": "sha256:" + f"{number:064x}", "notAfter": moment(HOUR)} for number in range(MAX_KEYS)]
-    used = [
-        {"certificate": CERTIFICATE, "publicKey": keys[number]["publicKey"], "firstUsed": moment(-HOUR)}
-        for number in (0, 1, 3)
+LONG_AGO, JUST_NOW = {"recordedAt": moment(-HOUR)}, {"recordedAt": moment(timedelta(minutes=-59))}
+
+
+@pytest.mark.parametrize(
+    ("times", "used", "asked", "dropped"),
+    [
+        pytest.param({}, (0, 1, 3), pending(NODE), 2, id="the oldest that was never used: its reply was lost"),
+        pytest.param(LONG_AGO, (0, 1, 3), pending(NODE), 2, id="also where its age is known"),
+        pytest.param(JUST_NOW, (0, 1, 3), pending(NODE), None, id="one that its machine may still use stays"),
+        pytest.param({}, range(MAX_KEYS), pending(NODE), None, id="all are used: a copy must not push the machine out"),
+        pytest.param(
+            {}, range(MAX_KEYS), pending(NODE, automatic=False), 0, id="a person decides that the oldest goes"
+        ),
+    ],
+)
+def test_what_makes_room_among_many_keys(
+    times: Obj, used: Sequence[int], asked: PendingIssue, dropped: int | None
+) -> None:
+    keys = [
+        {"publicKey": "sha256:" + f"{number:064x}", "notAfter": moment(HOUR), **times} for number in range(MAX_KEYS)
     ]
-    identity = thing("n1", spec={"keys": keys}, status={"certificates": used})
-    finding = CHECK.check(pending(NODE), views(nodeidentities=[identity], nodes=NODES))
-    assert written(finding)[1]["keys"] == [*keys[:2], *keys[3:], ENTRY], "the reply that had the third one was lost"
+    uses = [
+        {"certificate": CERTIFICATE, "publicKey": keys[one]["publicKey"], "firstUsed": moment(-HOUR)} for one in used
+    ]
+    finding = CHECK.check(
+        asked, views(nodeidentities=[thing("n1", spec={"keys": keys}, status={"certificates": uses})], nodes=NODES)
+    )
+    if dropped is None:
+        assert isinstance(finding, Hold)
+        assert (finding.reason, finding.denies) == ("TooManyCertificates", False)
+        assert "mooring node split n1 --keep KEY" in finding.message
+    else:
+        plain = without_times({"keys": keys})["keys"]
+        assert written(finding)[1]["keys"] == [*plain[:dropped], *plain[dropped + 1 :], ENTRY]
+
+
+def test_a_new_entry_says_when_it_was_made() -> None:
+    finding = CHECK.check(pending(NODE), seen({"keys": [OLD]}))
+    assert isinstance(finding, Reservation)
+    (update,) = finding.actions
+    assert isinstance(update, Update)
+    assert update.obj["spec"]["keys"][-1]["recordedAt"] == moment(timedelta(0))
+
+
+def test_the_record_of_a_short_certificate_ends_soon_after_it() -> None:
+    _, spec = written(CHECK.check(pending(NODE, expirationSeconds=600), seen({"keys": [OLD]})))
+    assert spec["keys"][-1]["notAfter"] <= moment(timedelta(minutes=15))

@@ -78,7 +78,7 @@ class DuplicateIdentityController:
         if identity is None or not keys_of(identity):
             return ()  # without a key the name belongs to no machine
         reported = with_boot(identity, boot_of(node), now) if node is not None else None
-        judged = with_condition(reported or identity, now)
+        judged = with_condition(reported or identity, now, ends_both=self.policy == END)
         changed = judged or reported
         condition = condition_of(changed or identity)
         waits = (Requeue(now + LOOK),) if is_suspect(changed or identity) else ()

@@ -266,8 +266,9 @@ def finding(identity: Obj, now: datetime) -> Finding | None:
     for older in reversed(returned):
         if left := _left_behind(uses, older):
             return Finding(OLDER_STATE, _certificate_side(older), _certificate_side(left[-1]))
-    if back and (others := [one for one in boots if one is not back[0]]):
-        return Finding(OLDER_STATE, _boot_side(back[0]), _boot_side(others[-1]))
+    # The one before it in the list is the one from which it took over.
+    if back and (place := boots.index(back[0])):
+        return Finding(OLDER_STATE, _boot_side(back[0]), _boot_side(boots[place - 1]))
     return None
 
 
@@ -287,15 +288,18 @@ def is_duplicate(identity: Obj | None) -> bool:
     return identity is not None and condition_of(identity).get("status") == "True"
 
 
-def with_condition(identity: Obj, now: datetime) -> Obj | None:
-    """Return the identity with the condition that its evidence calls for; None when it has that one."""
+def with_condition(identity: Obj, now: datetime, *, ends_both: bool = False) -> Obj | None:
+    """Return the identity with the condition that its evidence calls for; None when it has that one.
+
+    `ends_both`: both machines are revoked by a finding.
+    """
     found, present = finding(identity, now), condition_of(identity)
     if found is None and not present:
         return None
     if found is not None and not found.is_duplicate and not present and _is_within(found.older.again, OLDER_AFTER, now):
         return None
     reason = found.reason if found is not None else RESOLVED
-    text = described(found, identity["metadata"]["name"]) if found is not None else _RESOLVED_TEXT
+    text = described(found, identity["metadata"]["name"], ends_both=ends_both) if found is not None else _RESOLVED_TEXT
     status = "True" if found is not None and found.is_duplicate else "False"
     # A finding keeps its first words while it lasts: each renewal of one side would change them.
     if (present.get("status"), present.get("reason")) == (status, reason):
@@ -315,15 +319,35 @@ def with_condition(identity: Obj, now: datetime) -> Obj | None:
 _RESOLVED_TEXT = "one machine uses the identity"
 
 
-def described(found: Finding, name: str) -> str:
-    """Return a finding in words, with the remedy."""
+def described(found: Finding, name: str, *, ends_both: bool = False) -> str:
+    """Return a finding in words, with the remedy. `ends_both`: both machines are revoked by it."""
+    if not found.is_duplicate:
+        return _older_state(found, name)
     if found.reason == TWO_BOOTS:
-        return (
+        told = (
             f"two machines report the Node {name} in turns: boot {found.older.id} (first reported at {found.older.since}, again at "
-            f"{found.older.again}) and boot {found.newer.id} ({found.newer.since}, {found.newer.again}). {_remedy(name)}"
+            f"{found.older.again}) and boot {found.newer.id} ({found.newer.since}, {found.newer.again})"
         )
-    if found.reason == TWO_CERTIFICATES:
-        return f"two machines use the identity {name}: {_told(found.older)}; and {_told(found.newer)}. {_remedy(name)}"
+        # They may have the same key: none has renewed.
+        remedy = (
+            "/proc/sys/kernel/random/boot_id tells which is which. On the wrong one stop the agent and remove the files (mooring "
+            f"leave --files-only), or end both: mooring node revoke {name}"
+        )
+    else:
+        told = f"two machines use the identity {name}: {_told(found.older)}; and {_told(found.newer)}"
+        remedy = (
+            f"Keep one of them: mooring node split {name} --keep KEY; or end both, and let the right one join again: mooring node "
+            f"revoke {name}"
+        )
+    if ends_both:
+        remedy = (
+            f"The certificates of both were revoked (--duplicate-identity=end). Let the right one join again: mooring token create "
+            f"--node-name {name}"
+        )
+    return f"{told}. {remedy}"
+
+
+def _older_state(found: Finding, name: str) -> str:
     if not found.older.key:
         return (
             f"boot {found.older.id} reported the Node {name} again at {found.older.again}, after boot {found.newer.id}: the "
@@ -341,13 +365,6 @@ def _told(side: EvidenceSide) -> str:
     again = f", used again at {side.again}" if side.again else ""
     again += f" from {side.again_from}" if side.again_from else ""
     return f"key {side.key}, {first}{again}"
-
-
-def _remedy(name: str) -> str:
-    return (
-        f"Keep one of them: mooring node split {name} --keep KEY; or end both, and let the right one join again: mooring node "
-        f"revoke {name}"
-    )
 
 
 def _has_expired(key: Obj, now: datetime) -> bool:

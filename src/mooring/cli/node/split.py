@@ -23,8 +23,8 @@ from mooring.api.mooring.uniqueness import is_duplicate, keys_below
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli.certs import inventory
-from mooring.cli.certs.inventory import QUALIFIED
-from mooring.cli.certs.revoke import Revocation, refuse_unenforced, write
+from mooring.cli.certs.inventory import ENDED, QUALIFIED, REJECTED, REVOKED
+from mooring.cli.certs.revoke import Revocation, write
 from mooring.cli.cluster import ChosenCluster, ending_options
 from mooring.cli.csr.decision import may_be_issued, refuse_waiting
 from mooring.cli.node.revoke import MAX_PASSES, RevokedMachine, print_revoked
@@ -69,7 +69,6 @@ def split(name: str, keep: str, message: str, dry_run: bool, output: str, chosen
     done = RevokedMachine()
 
     async def work(client: ClusterClient) -> None:
-        await refuse_unenforced(client)
         await _Splitting(client, name, kept, message, dry_run, chosen, done).run()
 
     try:
@@ -92,8 +91,11 @@ class _Splitting:
     async def run(self) -> None:
         """Take every step. Raises ApiError, PeerError, ConfigError."""
         identity, entries = await self._read()
+        if problem := await inventory.unenforced(self.client):
+            raise ConfigError(f"{problem}; no machine is split there")
         key = _certificates(identity, entries).get(self.kept, self.kept)
         _check(identity, entries, key)
+        await self._check_accepted(key)
         if not _others(identity, entries, key):
             self.revoked_machine.done.append((f"nodeidentity.mooring.dev/{self.name}", "unchanged"))
             return
@@ -133,6 +135,20 @@ class _Splitting:
             ) from None
         known, now = await self.chosen.retry(lambda: inventory.fetch(self.client)), rfc3339(self.chosen.clock.now())
         return identity, [one for one in known.issued.values() if one.get("notAfter", "") > now]
+
+    async def _check_accepted(self, key: str) -> None:
+        """Raise ConfigError for a key of which the server accepts no certificate: nothing would be kept."""
+        known = await self.chosen.retry(lambda: inventory.fetch(self.client))
+        found = [
+            one
+            for one in known.certificates(self.chosen.clock.now())
+            if one.node == self.name and one.public_key == key
+        ]
+        if found and all(one.state in (REVOKED, ENDED, REJECTED) for one in found):
+            raise ConfigError(
+                f"the server does not accept the certificate of {key} ({found[0].state}): let the machine join again with a token "
+                f"for its name (mooring token create --node-name {self.name}); mooring node revoke {self.name} ends the rest"
+            )
 
     async def _revoke(self, key: str) -> None:
         message = self.message or f"another machine used the identity {self.name}, too"

@@ -27,12 +27,14 @@ Rules kept here:
   requests it with its client certificate. Its key is recorded as a companion, beside the keys of the name, and goes with them.
 * A token with `mooring.dev/ephemeral` says after how much silence its machines are removed. The record keeps that, since the token
   expires before its machines fall silent. Their certificates are short (`longest_life`).
+* The list of keys is bounded. Those that were never used make room, and at a join by k3s's way the oldest. Otherwise a request
+  waits for a person: a copy of the machine must not push the key of the machine out by renewals.
 * A serving key is not recorded. Its request must name a node well, and the node must be a member.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -89,8 +91,14 @@ RECOVERING_PREFIX = "system:recovering-node:"
 NAME_TAKEN = "NodeNameTaken"
 NAME_INVALID = "NodeNameInvalid"
 PASSWORD_MISSING = "NodePasswordMissing"  # noqa: S105 - a reason, not a password
+TOO_MANY = "TooManyCertificates"
 MEMBERSHIP_ENDED = "NodeDeleted"
 TERMINATING = "NodeTerminating"
+
+
+UNUSED_AFTER = timedelta(hours=1)
+"""Age at which a certificate that was never used may be forgotten: its machine uses it within minutes, and another one of it is
+requested when the reply was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +151,12 @@ class NameOwnership:
     def _entry(self, pending: PendingIssue, views: Views) -> tuple[Obj, datetime]:
         """Return the record of a certificate, and its latest end."""
         end = _needed_until(pending, longest_life(pending, views, self.signing_duration))
-        entry = {"publicKey": _key_of(pending), "notAfter": rfc3339(end + BACKDATE)}
+        # A person may approve a while later: the certificate ends later then.
+        entry = {
+            "publicKey": _key_of(pending),
+            "notAfter": rfc3339(end + min(BACKDATE, end - pending.now)),
+            "recordedAt": rfc3339(pending.now),
+        }
         if parent := presented_certificate(pending.csr):
             entry["parent"] = parent
         authority = self.authority_for(pending.signer_name)
@@ -173,7 +186,9 @@ class NameOwnership:
             return None
         is_owner = claim.is_by_the_machine or claim.is_password_owner or claim.holds(entry["publicKey"])
         if is_owner and not claim.has_ended:
-            return claim.addition(entry, pending.now)
+            # A copy of the machine could renew until the key of the machine is gone. Without a password, which an agent by
+            # k3s's way proves at each start, a full list waits for a person.
+            return claim.addition(entry, pending.now, drops_used=bool(claim.password) or not pending.automatic)
         # Another key gets the name only if the name is open, a person approved it, or the token names this node alone.
         if claim.is_open or not pending.automatic or claim.token_names_node:
             return claim.replacement(entry, pending.now)
@@ -259,10 +274,10 @@ class _Claim(_WantedName):
         """Return true when the name belongs to this key."""
         return any(key.get("publicKey") == public_key for key in self.keys)
 
-    def addition(self, entry: Obj, now: datetime) -> Reservation:
+    def addition(self, entry: Obj, now: datetime, *, drops_used: bool) -> CheckResult:
         """Return the reservation that adds a key of the same machine, and drops those that expired.
 
-        The expired key by which a machine recovers is kept until its next renewal.
+        The expired key by which a machine recovers is kept until its next renewal. `drops_used`: the oldest key in use makes room.
         """
         # The machine may lose power before it has fetched the new certificate. The expired key is its only proof then.
         kept = [
@@ -271,7 +286,9 @@ class _Claim(_WantedName):
             if not _is_record_of(key, entry)
             and (not _has_expired(key, now) or (self._proven and key.get("publicKey") == self._proven))
         ]
-        keys = _bounded([*kept, entry], {use.get("publicKey") for use in uses_of(self.identity or {})})
+        keys = self._bounded([*kept, entry], now, drops_used=drops_used)
+        if len(keys) > MAX_KEYS:
+            return Hold(TOO_MANY, _too_many_message(self.name))
         recorded = spec_of(self.identity).get("formerCertificate", "") if self.identity is not None else ""
         former = self._certificate if not self.keys or self._certificate == recorded else ""
         if self.identity is None:
@@ -287,6 +304,17 @@ class _Claim(_WantedName):
             nodePasswordUID=self.password or spec_of(self.identity).get("nodePasswordUID", ""),
         )
         return Reservation((Update(PLURAL, changed),))
+
+    def _bounded(self, keys: list[Obj], now: datetime, *, drops_used: bool) -> list[Obj]:
+        """Return at most MAX_KEYS where some may go, the oldest first: those that were never used, as their replies were lost."""
+        used = {use.get("publicKey") for use in uses_of(self.identity or {})}
+        while len(keys) > MAX_KEYS:
+            unused = (key for key in keys[:-1] if key.get("publicKey") not in used and _is_settled(key, now))
+            dropped = next(unused, keys[0] if drops_used else None)
+            if dropped is None:
+                break
+            keys.remove(dropped)
+        return keys
 
     def companion(self, entry: Obj, now: datetime) -> Reservation:
         """Return the reservation that records a certificate of a shared user, and drops those that expired."""
@@ -345,13 +373,6 @@ class _Claim(_WantedName):
         return Reservation((Create(PLURAL, created, must_be_new=True),))
 
 
-def _bounded(keys: list[Obj], used: Collection[object]) -> list[Obj]:
-    """Return at most MAX_KEYS. The oldest of certificates that were never used go first: their replies were lost."""
-    while len(keys) > MAX_KEYS:
-        keys.remove(next((key for key in keys[:-1] if key.get("publicKey") not in used), keys[0]))
-    return keys
-
-
 def _is_about_a_node(pending: PendingIssue) -> bool:
     """Return true for a certificate with the name of a node, whether or not a Node can have the name."""
     return pending.signer_name in NODE_SIGNERS or pending.request.common_name.startswith(NODE_PREFIX)
@@ -390,6 +411,14 @@ def _is_record_of(key: Obj, entry: Obj) -> bool:
     return all(key.get(field) == entry.get(field) for field in ("publicKey", "serialNumber"))
 
 
+def _is_settled(key: Obj, now: datetime) -> bool:
+    """Return true for a certificate that its machine would have used by now, and that servers would have seen."""
+    try:
+        return parse_rfc3339(key.get("recordedAt") or "") + UNUSED_AFTER <= now
+    except ValueError:
+        return True  # older than this field
+
+
 def _has_expired(key: Obj, now: datetime) -> bool:
     try:
         return parse_rfc3339(key.get("notAfter") or "") < now
@@ -401,6 +430,14 @@ def _ended_message(name: str, pending: PendingIssue) -> str:
     return (
         f"the Node {name} was deleted, which ended the membership of this machine. To let it back: run mooring join on it with a "
         f"valid token, or approve this request (mooring csr approve {pending.csr['metadata']['name']})"
+    )
+
+
+def _too_many_message(name: str) -> str:
+    return (
+        f"{name} has {MAX_KEYS} certificates that are valid; a machine that renews has three at most. If a copy of it requests "
+        f"them: mooring node show {name}, and mooring node split {name} --keep KEY. Those that were never used make room after an "
+        "hour"
     )
 
 
