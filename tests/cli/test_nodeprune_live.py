@@ -382,6 +382,14 @@ def test_a_reason_that_a_server_took_back_meanwhile_is_written_again(
     assert identity["spec"]["endReason"] == "Silent"
 
 
+def test_a_node_that_had_no_record_gets_the_reason_too(live_server: LiveServer, mooring: CommandLine) -> None:
+    silence(live_server, "by-hand", 50 * DAY)
+    live_server.run(lambda client: client.delete("nodeidentities", "by-hand"))
+    mooring.done("node", "prune", "--silent", "45d", "--yes", *of(live_server))
+    identity = live_server.run(lambda client: client.get("nodeidentities", "by-hand"))
+    assert identity["spec"]["endReason"] == "Silent"
+
+
 @pytest.mark.parametrize("changed", ["status", "forbidden"])
 def test_a_node_that_stays_has_no_reason_of_an_end(
     changed: str, live_server: LiveServer, mooring: CommandLine, monkeypatch: pytest.MonkeyPatch

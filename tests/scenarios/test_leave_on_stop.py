@@ -131,6 +131,23 @@ def test_a_server_that_hangs_leaves_time_for_the_next_one(tmp_path: Path, monkey
     assert not file.exists()
 
 
+def test_a_file_that_stays_after_the_end_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def end(found: Membership, clock: object) -> bool:
+        return True
+
+    monkeypatch.setattr(leave, "end", end)
+    directory = tmp_path / "cannot-be-unlinked"
+    directory.mkdir()
+    found = Membership(
+        (directory,), AgentFiles(tmp_path, DATA_DIR), directory, directory, "n1", (Cluster("", "https://a", b""),)
+    )
+    with caplog.at_level(logging.WARNING, "mooring.agent"):
+        asyncio.run(leave.on_stop(lambda: found, SystemClock()))
+    assert "node n1 is deleted, its certificates are revoked, but a file stays" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("module", "flags"),
     [

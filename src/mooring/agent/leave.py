@@ -209,12 +209,18 @@ async def on_stop(find_membership: Callable[[], Membership | None], clock: Clock
             return
         async with asyncio.timeout(STOP_SECONDS):
             was_member = await _end_at_any(found, clock)
-        remove(found)
     except (MooringError, TimeoutError) as error:
         reason = str(error) or f"no server answered within {STOP_SECONDS:g} s"
         log.warning("--leave-on-stop: the membership was not ended, its files stay: %s. mooring leave ends it", reason)
         return
     state = "is deleted, its certificates are revoked" if was_member else "had left before"
+    try:
+        remove(found)
+    except ConfigError as error:
+        log.warning(
+            "--leave-on-stop: node %s %s, but a file stays: %s. Run mooring leave", found.node_name, state, error
+        )
+        return
     log.info("left %s: node %s %s; the files are removed", found.server, found.node_name, state)
 
 

@@ -265,8 +265,10 @@ class _Pruning:
         except (ApiError, PeerError):
             await self._record(one, None)
             raise
-        # A server takes the reason from a member: between the two requests it may have done so.
-        await self._record(one, None if outcome == CAME_BACK else nodeidentity.SILENT)
+        # A server takes the reason from a member: between the two requests it may have done so. Of a Node without a record it
+        # has made one at the deletion.
+        if one.is_recorded or outcome == DELETED:
+            await self._record(one, None if outcome == CAME_BACK else nodeidentity.SILENT, is_recorded=True)
         return outcome
 
     async def _deleted(self, one: SilentNode) -> str:
@@ -307,9 +309,9 @@ class _Pruning:
             return False
         return abs(_server_time(self.client) - renewed) < MIN_SILENCE
 
-    async def _record(self, one: SilentNode, reason: str | None) -> None:
+    async def _record(self, one: SilentNode, reason: str | None, *, is_recorded: bool = False) -> None:
         """Write the reason in the NodeIdentity, where there is one that the user may write."""
-        if one.is_recorded:
+        if one.is_recorded or is_recorded:
             patch = {"spec": {"endReason": reason}}
             with suppress(ApiError, PeerError):
                 await self.client.patch(nodeidentity.PLURAL, one.name, patch)
