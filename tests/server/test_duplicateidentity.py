@@ -214,6 +214,45 @@ async def test_a_finding_ends_with_the_keys_of_the_other_side(world: World) -> N
     assert await world.use("CD") == [404, 401]
 
 
+@pytest.mark.parametrize(
+    ("spec", "name", "message"),
+    [
+        pytest.param("publicKey", "key-{}", "one machine uses the identity", id="the key of one"),
+        pytest.param("serialNumber", "serial-{}", "one machine uses the identity", id="the certificate of one"),
+        pytest.param(
+            "nodeName", "node-n1", "the server accepts no certificate of the identity any more", id="all of the node"
+        ),
+    ],
+)
+def test_a_finding_ends_within_a_minute_after_a_revocation(spec: str, name: str, message: str) -> None:
+    @in_world()
+    async def body(world: World) -> None:
+        await two_machines(world)
+        assert (await world.condition())["status"] == "True"
+        values = {
+            "publicKey": world.key("D"),
+            "serialNumber": f"{world.pairs['D'].certificate.serial_number:x}",
+            "nodeName": "n1",
+        }
+        metadata = {"name": name.format(values[spec].removeprefix("sha256:"))}
+        await world.server.create("certificaterevocations", {"metadata": metadata, "spec": {spec: values[spec]}})
+        await world.pass_time(60)
+        condition = await world.condition()
+        assert (condition["status"], condition["reason"], condition["message"]) == ("False", "Resolved", message)
+
+    body()
+
+
+@in_world()
+async def test_a_finding_ends_with_the_membership(world: World) -> None:
+    await world.server.create("nodes", {"metadata": {"name": "n1"}})
+    await two_machines(world)
+    assert (await world.server.call("DELETE", "/api/v1/nodes/n1")).status == 200
+    await world.pass_time(60)
+    assert (await world.condition())["message"] == "the server accepts no certificate of the identity any more"
+    assert await world.use("CD") == [401, 401]
+
+
 @in_world()
 async def test_two_machines_that_have_not_renewed_are_found_by_the_boots_of_their_node(world: World) -> None:
     await world.server.create("nodes", {"metadata": {"name": "n1"}})

@@ -164,7 +164,9 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         "node-identity-controller": lambda settings: NodeIdentityController(
             settings.signing_duration, settings.deletion_ends_membership, not settings.server_records_deletions
         ),
-        "duplicate-identity-controller": lambda settings: DuplicateIdentityController(settings.duplicate_identity),
+        "duplicate-identity-controller": lambda settings: DuplicateIdentityController(
+            settings.duplicate_identity, settings.server_records_deletions
+        ),
         "node-lifecycle-controller": lambda settings: NodeLifecycle(settings.node_monitor_grace_period),
         "silent-node-controller": lambda settings: SilentNodes(settings.end_silent_members_after),
         "k3s-node-password-controller": lambda settings: NodePasswordController(),

@@ -33,10 +33,12 @@ from mooring.api.objectmeta import spec_of
 from mooring.api.paths import API_VERSION
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
-from mooring.clock import rfc3339
+from mooring.authn.x509 import READ_PLURALS, rejection
+from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.actions import Action, Create, Entropy, Key, Requeue, Update
 from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue
-from mooring.identity import BOOTSTRAP_USER_PREFIX
+from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
+from mooring.pki.x509.clientcertificate import PathCertificate, RecordedCertificate
 from mooring.settings.nodes import END, HOLD
 
 NODES, REVOCATIONS = "nodes", certificaterevocation.PLURAL
@@ -50,13 +52,16 @@ class DuplicateIdentityController:
     """Keeps the condition DuplicateIdentity of all NodeIdentities."""
 
     policy: str
+    reads_denylist: bool = True
+    """False where the API server does not tell who used which certificate: there is nothing that could be revoked."""
     name: str = "duplicate-identity-controller"
     _boots: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
     """Boot of the last report of each Node: a heartbeat enqueues nothing."""
 
     @property
     def watches(self) -> tuple[str, ...]:
-        return (PLURAL, NODES, REVOCATIONS) if self.policy == END else (PLURAL, NODES)
+        more = tuple(one for one in READ_PLURALS if one not in (PLURAL, NODES)) if self.reads_denylist else ()
+        return (PLURAL, NODES, *more)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
         name = obj["metadata"]["name"]
@@ -78,7 +83,11 @@ class DuplicateIdentityController:
         if identity is None or not keys_of(identity):
             return ()  # without a key the name belongs to no machine
         reported = with_boot(identity, boot_of(node), now) if node is not None else None
-        judged = with_condition(reported or identity, now, ends_both=self.policy == END)
+
+        def is_accepted(use: Obj) -> bool:
+            return not self.reads_denylist or rejection(_certificate(identity, use), views, now) is None
+
+        judged = with_condition(reported or identity, now, is_accepted, ends_both=self.policy == END)
         changed = judged or reported
         condition = condition_of(changed or identity)
         waits = (Requeue(now + LOOK),) if is_suspect(changed or identity) else ()
@@ -108,6 +117,19 @@ class DuplicateIdentityController:
         )
         told = Create("events", event)
         return (told, _revocation(name, views, now)) if is_found and self.policy == END else (told,)
+
+
+def _certificate(identity: Obj, use: Obj) -> RecordedCertificate:
+    """Return the facts of the certificate of a use, by which the server judges it."""
+    name, public_key = identity["metadata"]["name"], use["publicKey"]
+    key: Obj = next((one for one in keys_of(identity) if one["publicKey"] == public_key), {})
+    serial_number, issuer = key.get("serialNumber", ""), key.get("issuer", "")
+    issued = parse_rfc3339(use["firstUsed"])  # before that
+    path = (PathCertificate(serial_number, issuer, (public_key,)),)
+    fingerprint = use["certificate"].removeprefix("sha256:")
+    return RecordedCertificate(
+        f"{NODE_PREFIX}{name}", name, fingerprint, int(serial_number or "0", 16), public_key, issuer, issued, path
+    )
 
 
 def _revocation(name: str, views: Views, now: datetime) -> Action:

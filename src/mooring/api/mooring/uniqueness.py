@@ -16,7 +16,7 @@ Rules kept here (docs/names-and-membership.md#one-machine-for-each-name):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -250,16 +250,24 @@ def keys_below(identity: Obj, public_key: str, certificates: Mapping[str, str]) 
 # The judgement.
 
 
-def finding(identity: Obj, now: datetime) -> Finding | None:
-    """Return that two machines use the identity, or that one may have gone back to an older state; None for one machine."""
-    expired = {key.get("publicKey") for key in keys_of(identity) if _has_expired(key, now)}
-    uses = [one for one in _current(identity) if one["publicKey"] not in expired]
+def accept_all(use: Obj) -> bool:
+    """Return true: the certificate of a use is judged by the record alone."""
+    return True
+
+
+def finding(identity: Obj, now: datetime, is_accepted: Callable[[Obj], bool] = accept_all) -> Finding | None:
+    """Return that two machines use the identity, or that one may have gone back to an older state; None for one machine.
+
+    `is_accepted` judges the certificate of a use: a server may reject one that the identity lists.
+    """
+    uses = _counted(identity, now, is_accepted)
     returned = [one for one in uses if one.get("returnedAt")]
     for older in reversed(returned):
         for newer in reversed(returned):
             if newer["returnedAt"] > older["returnedAt"] and _is_other_side(uses, newer, older):
                 return Finding(TWO_CERTIFICATES, _certificate_side(older), _certificate_side(newer))
-    boots = boots_of(identity)
+    # The boots of a machine of which the server accepts nothing are those of its past.
+    boots = boots_of(identity) if uses or not _current(identity) else []
     back = [one for one in boots if _is_within(one.get("returnedAt"), BOOTS_HOLD, now)]
     if len(back) > 1:
         return Finding(TWO_BOOTS, _boot_side(back[-2]), _boot_side(back[-1]))
@@ -270,6 +278,11 @@ def finding(identity: Obj, now: datetime) -> Finding | None:
     if back and (place := boots.index(back[0])):
         return Finding(OLDER_STATE, _boot_side(back[0]), _boot_side(boots[place - 1]))
     return None
+
+
+def _counted(identity: Obj, now: datetime, is_accepted: Callable[[Obj], bool]) -> list[Obj]:
+    expired = {key.get("publicKey") for key in keys_of(identity) if _has_expired(key, now)}
+    return [one for one in _current(identity) if one["publicKey"] not in expired and is_accepted(one)]
 
 
 def condition_of(identity: Obj) -> Obj:
@@ -288,18 +301,23 @@ def is_duplicate(identity: Obj | None) -> bool:
     return identity is not None and condition_of(identity).get("status") == "True"
 
 
-def with_condition(identity: Obj, now: datetime, *, ends_both: bool = False) -> Obj | None:
+def with_condition(
+    identity: Obj, now: datetime, is_accepted: Callable[[Obj], bool] = accept_all, *, ends_both: bool = False
+) -> Obj | None:
     """Return the identity with the condition that its evidence calls for; None when it has that one.
 
     `ends_both`: both machines are revoked by a finding.
     """
-    found, present = finding(identity, now), condition_of(identity)
+    found, present = finding(identity, now, is_accepted), condition_of(identity)
     if found is None and not present:
         return None
     if found is not None and not found.is_duplicate and not present and _is_within(found.older.again, OLDER_AFTER, now):
         return None
     reason = found.reason if found is not None else RESOLVED
-    text = described(found, identity["metadata"]["name"], ends_both=ends_both) if found is not None else _RESOLVED_TEXT
+    if found is not None:
+        text = described(found, identity["metadata"]["name"], ends_both=ends_both)
+    else:
+        text = _ONE_MACHINE if _counted(identity, now, is_accepted) else _NO_MACHINE
     status = "True" if found is not None and found.is_duplicate else "False"
     # A finding keeps its first words while it lasts: each renewal of one side would change them.
     if (present.get("status"), present.get("reason")) == (status, reason):
@@ -316,7 +334,8 @@ def with_condition(identity: Obj, now: datetime, *, ends_both: bool = False) -> 
     return _with_status(identity, conditions=[*others, condition])
 
 
-_RESOLVED_TEXT = "one machine uses the identity"
+_ONE_MACHINE = "one machine uses the identity"
+_NO_MACHINE = "the server accepts no certificate of the identity any more"
 
 
 def described(found: Finding, name: str, *, ends_both: bool = False) -> str:
