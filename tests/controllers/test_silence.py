@@ -119,7 +119,7 @@ def test_a_machine_that_never_comes_back_is_removed() -> None:
     assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-of-n1"}
     assert event["message"] == (
         "the Node n1 was deleted, because its machine has been silent since 2026-01-02T03:04:05Z, for longer than 30m0s "
-        "(--end-silent-members-after). To let it back: run mooring join on it with a valid token, or approve its request "
+        "(--end-silent-members-after). To let it back, let it join again with a valid token, or approve its request "
         "(mooring csr approve)"
     )
     assert cluster.log == [event["message"]]

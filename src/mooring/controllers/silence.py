@@ -293,5 +293,5 @@ def _removal_message(machine: SilentMachine) -> str:
     way = "" if machine.is_ephemeral else ", or approve its request (mooring csr approve)"
     return (
         f"the Node {machine.name} was deleted, because its machine has been silent since {rfc3339(machine.since)}, for longer than "
-        f"{format_duration(machine.rule)} ({rule}). To let it back: run mooring join on it with a valid token{way}"
+        f"{format_duration(machine.rule)} ({rule}). To let it back, let it join again with a valid token{way}"
     )
