@@ -160,12 +160,6 @@ def test_a_machine_that_goes_back_is_told_as_that_after_a_minute() -> None:
         pytest.param({}, TWO_CERTIFICATES, id="both can authenticate"),
         pytest.param({"keys": []}, "", id="the name has no owner any more"),
         pytest.param({"keys": identity("P")["spec"]["keys"]}, "", id="an administrator kept one"),
-        pytest.param({"keys": identity("P", "C", not_after=rfc3339(NOW))["spec"]["keys"]}, "", id="both expired"),
-        pytest.param(
-            {"keys": identity("P", "C", not_after="soon")["spec"]["keys"]},
-            TWO_CERTIFICATES,
-            id="an end that is no time",
-        ),
     ],
 )
 def test_a_finding_ends_with_one_of_its_sides(change: Obj, reason: str) -> None:
@@ -181,6 +175,22 @@ def test_a_finding_ends_with_one_of_its_sides(change: Obj, reason: str) -> None:
         assert condition_of(judged or {})["reason"] == RESOLVED
         assert not is_duplicate(judged)
         assert with_condition(judged or {}, now) is None
+
+
+@pytest.mark.parametrize(
+    ("not_after", "expired"),
+    [
+        pytest.param(rfc3339(NOW), True, id="in the past"),
+        pytest.param(END, False, id="in the future"),
+        pytest.param("soon", False, id="no time"),
+    ],
+)
+def test_the_caller_decides_whether_an_expired_certificate_is_evidence(not_after: str, expired: bool) -> None:
+    obj, now = lived("P C<P P C")
+    obj["spec"]["keys"] = identity("P", "C", not_after=not_after)["spec"]["keys"]
+    assert finding(obj, now) is not None
+    found = finding(obj, now, lambda use: not uniqueness.has_expired(obj, use, now))
+    assert (found is None) is expired
 
 
 def test_a_finding_after_an_older_state_keeps_other_conditions_and_has_a_new_transition() -> None:

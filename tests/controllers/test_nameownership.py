@@ -414,6 +414,31 @@ def test_what_makes_room_among_many_keys(
         assert written(finding)[1]["keys"] == [*plain[:dropped], *plain[dropped + 1 :], ENTRY]
 
 
+def test_a_copy_that_comes_back_first_leaves_the_machine_its_proof() -> None:
+    ended, parent = {"notAfter": moment(-HOUR)}, "sha256:" + "d" * 64
+    keys = [{**OLD, **ended, "publicKey": f"sha256:{name * 64}"} for name in "abe"]
+    uses = [
+        {"certificate": parent, "publicKey": keys[0]["publicKey"], "firstUsed": moment(-HOUR)},
+        {
+            "certificate": keys[1]["publicKey"],
+            "publicKey": keys[1]["publicKey"],
+            "parent": parent,
+            "firstUsed": moment(-HOUR),
+        },
+        {
+            "certificate": keys[2]["publicKey"],
+            "publicKey": keys[2]["publicKey"],
+            "parent": parent,
+            "firstUsed": moment(-HOUR),
+        },
+    ]
+    identity = thing("n1", spec={"keys": keys}, status={"certificates": uses})
+    by_copy = pending(RECOVERING, extra={"recovery.mooring.dev/public-key": [keys[1]["publicKey"]]})
+    seen_ = views(nodeidentities=[identity], nodes=NODES)
+    assert written(CHECK.check(by_copy, seen_))[1]["keys"] == [keys[1], keys[2], ENTRY], "its parent is of no use"
+    assert written(CHECK.check(pending(NODE), seen_))[1]["keys"] == [ENTRY], "a renewal drops what has expired"
+
+
 def test_a_new_entry_says_when_it_was_made() -> None:
     finding = CHECK.check(pending(NODE), seen({"keys": [OLD]}))
     assert isinstance(finding, Reservation)

@@ -145,6 +145,14 @@ def test_two_machines_that_report_one_node_are_found_without_a_certificate() -> 
     assert condition_of(obj)["reason"] == "TwoMachinesReport"
 
 
+@pytest.mark.parametrize(("policy", "status"), [(REPORT, "False"), (HOLD, "True"), (END, "False")])
+def test_a_finding_ends_with_the_certificates_unless_requests_wait_for_it(policy: str, status: str) -> None:
+    expired = {"keys": [{**key, "notAfter": moment(-HOUR)} for key in KEYS]}
+    seen = views(nodeidentities=[{**FOUND, "spec": expired}])
+    written = [one for one in plan(DuplicateIdentityController(policy), KEY, seen) if isinstance(one, Update)]
+    assert condition_of(written[0].obj if written else FOUND)["status"] == status
+
+
 def test_a_heartbeat_enqueues_nothing_and_another_boot_does() -> None:
     controller = DuplicateIdentityController(REPORT)
     assert enqueued(controller, views(nodeidentities=[ONE], nodes=[node("A")])) == [KEY, KEY]

@@ -24,6 +24,7 @@ from mooring.api.mooring.uniqueness import (
     DUPLICATE,
     boot_of,
     condition_of,
+    has_expired,
     is_duplicate,
     is_suspect,
     with_boot,
@@ -85,6 +86,9 @@ class DuplicateIdentityController:
         reported = with_boot(identity, boot_of(node), now) if node is not None else None
 
         def is_accepted(use: Obj) -> bool:
+            # Under HOLD an expired certificate counts on: by the way back it could have another one without a person.
+            if self.policy != HOLD and has_expired(identity, use, now):
+                return False
             return not self.reads_denylist or rejection(_certificate(identity, use), views, now) is None
 
         judged = with_condition(reported or identity, now, is_accepted, ends_both=self.policy == END)

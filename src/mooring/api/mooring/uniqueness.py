@@ -8,8 +8,8 @@ Rules kept here (docs/names-and-membership.md#one-machine-for-each-name):
 * A certificate that was requested with another one comes after it, whichever was seen first. Certificates of one key are one.
 * The order of first uses and returns is that in which they were recorded. Clocks of servers are not compared.
 * Addresses and machine ids decide nothing: addresses change, and images share machine ids. They are told to the operator.
-* Only certificates of keys that the identity lists, and that have not expired, are evidence. So a finding ends when one of its two
-  sides can authenticate no more.
+* Only certificates of keys that the identity lists, and that its caller accepts, are evidence. So a finding ends when one of its
+  two sides can authenticate no more.
 * Boots are in the order in which they took over from one another. A return is evidence for BOOTS_HOLD.
 * `finding` is the one judge: controllers, commands and metrics call it.
 """
@@ -250,6 +250,11 @@ def keys_below(identity: Obj, public_key: str, certificates: Mapping[str, str]) 
 # The judgement.
 
 
+def has_expired(identity: Obj, use: Obj, now: datetime) -> bool:
+    """Return true for a use of a certificate that the identity lists as expired."""
+    return any(key.get("publicKey") == use["publicKey"] and _has_expired(key, now) for key in keys_of(identity))
+
+
 def accept_all(use: Obj) -> bool:
     """Return true: the certificate of a use is judged by the record alone."""
     return True
@@ -260,7 +265,7 @@ def finding(identity: Obj, now: datetime, is_accepted: Callable[[Obj], bool] = a
 
     `is_accepted` judges the certificate of a use: a server may reject one that the identity lists.
     """
-    uses = _counted(identity, now, is_accepted)
+    uses = [one for one in _current(identity) if is_accepted(one)]
     returned = [one for one in uses if one.get("returnedAt")]
     for older in reversed(returned):
         for newer in reversed(returned):
@@ -278,11 +283,6 @@ def finding(identity: Obj, now: datetime, is_accepted: Callable[[Obj], bool] = a
     if back and (place := boots.index(back[0])):
         return Finding(OLDER_STATE, _boot_side(back[0]), _boot_side(boots[place - 1]))
     return None
-
-
-def _counted(identity: Obj, now: datetime, is_accepted: Callable[[Obj], bool]) -> list[Obj]:
-    expired = {key.get("publicKey") for key in keys_of(identity) if _has_expired(key, now)}
-    return [one for one in _current(identity) if one["publicKey"] not in expired and is_accepted(one)]
 
 
 def condition_of(identity: Obj) -> Obj:
@@ -317,7 +317,7 @@ def with_condition(
     if found is not None:
         text = described(found, identity["metadata"]["name"], ends_both=ends_both)
     else:
-        text = _ONE_MACHINE if _counted(identity, now, is_accepted) else _NO_MACHINE
+        text = _ONE_MACHINE if any(map(is_accepted, _current(identity))) else _NO_MACHINE
     status = "True" if found is not None and found.is_duplicate else "False"
     # A finding keeps its first words while it lasts: each renewal of one side would change them.
     if (present.get("status"), present.get("reason")) == (status, reason):

@@ -279,12 +279,16 @@ class _Claim(_WantedName):
 
         The expired key by which a machine recovers is kept until its next renewal. `drops_used`: the oldest key in use makes room.
         """
-        # The machine may lose power before it has fetched the new certificate. The expired key is its only proof then.
+        # The machine may lose power before it has fetched the new certificate. The expired key is its only proof then. Where a copy
+        # comes back first, that of the machine is its proof.
         kept = [
             key
             for key in self.keys
             if not _is_record_of(key, entry)
-            and (not _has_expired(key, now) or (self._proven and key.get("publicKey") == self._proven))
+            and (
+                not _has_expired(key, now)
+                or (self._proven and (key.get("publicKey") == self._proven or self._is_last(key)))
+            )
         ]
         keys = self._bounded([*kept, entry], now, drops_used=drops_used)
         if len(keys) > MAX_KEYS:
@@ -305,12 +309,22 @@ class _Claim(_WantedName):
         )
         return Reservation((Update(PLURAL, changed),))
 
+    def _is_last(self, key: Obj) -> bool:
+        """Return true for the key of a certificate that was used, and with which no other one was requested that was."""
+        uses = uses_of(self.identity) if self.identity is not None else []
+        own = {use["certificate"] for use in uses if use["publicKey"] == key.get("publicKey")}
+        return bool(own) and not any(use.get("parent") in own for use in uses)
+
     def _bounded(self, keys: list[Obj], now: datetime, *, drops_used: bool) -> list[Obj]:
         """Return at most MAX_KEYS where some may go, the oldest first: those that were never used, as their replies were lost."""
         used = {use.get("publicKey") for use in uses_of(self.identity or {})}
         while len(keys) > MAX_KEYS:
-            unused = (key for key in keys[:-1] if key.get("publicKey") not in used and _is_settled(key, now))
-            dropped = next(unused, keys[0] if drops_used else None)
+            free = (
+                key
+                for key in keys[:-1]
+                if _has_expired(key, now) or (key.get("publicKey") not in used and _is_settled(key, now))
+            )
+            dropped = next(free, keys[0] if drops_used else None)
             if dropped is None:
                 break
             keys.remove(dropped)
