@@ -263,7 +263,7 @@ async def held_back(client: ClusterClient) -> tuple[int, str]:
     """Return how many removals of silent machines are held back, and why; 0 where the cluster does not say so."""
     try:
         data = (await client.get("configmaps", silence.MARK, silence.MARK_NAMESPACE)).get("data") or {}
-        return int(data.get(silence.HELD_BACK, "0")), str(data.get(silence.MESSAGE, ""))
+        return max(0, int(data.get(silence.HELD_BACK, "0"))), str(data.get(silence.MESSAGE, ""))
     except (MooringError, ValueError):
         # The section has more to show.
         return 0, ""
