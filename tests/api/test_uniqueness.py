@@ -280,6 +280,15 @@ def test_the_boots_of_a_node_tell_a_second_machine_from_one_that_goes_back(repor
         assert ("went back" in text) is (reason == OLDER_STATE)
 
 
+def test_boots_from_before_the_name_changed_hands_are_no_evidence() -> None:
+    obj, now = booted("A B A B")
+    obj["spec"]["changedAt"] = rfc3339(now)
+    found = finding(obj, now)
+    assert (found.reason if found else "") == OLDER_STATE, "the last one returned at that moment"
+    obj["spec"]["changedAt"] = rfc3339(now + timedelta(seconds=1))
+    assert finding(obj, now) is None
+
+
 def test_a_boot_that_returned_is_told_with_the_one_from_which_it_took_over() -> None:
     found = finding(*booted("A B A C"))
     assert found is not None

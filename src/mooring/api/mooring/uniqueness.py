@@ -30,6 +30,7 @@ from mooring.api.mooring.nodeidentity import (
     status_of,
     uses_of,
 )
+from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 
@@ -273,7 +274,9 @@ def finding(identity: Obj, now: datetime, is_accepted: Callable[[Obj], bool] = a
                 return Finding(TWO_CERTIFICATES, _certificate_side(older), _certificate_side(newer))
     # The boots of a machine of which the server accepts nothing are those of its past.
     boots = boots_of(identity) if uses or not _current(identity) else []
-    back = [one for one in boots if _is_within(one.get("returnedAt"), BOOTS_HOLD, now)]
+    # One that returned before the name last changed hands was another machine's.
+    changed = spec_of(identity).get("changedAt") or ""
+    back = [one for one in boots if _is_within(one.get("returnedAt"), BOOTS_HOLD, now) and one["returnedAt"] >= changed]
     if len(back) > 1:
         return Finding(TWO_BOOTS, _boot_side(back[-2]), _boot_side(back[-1]))
     for older in reversed(returned):
