@@ -435,10 +435,14 @@ def test_a_node_that_a_kubelet_keeps_fresh_is_left_alone_until_the_kubelet_is_go
         assert caplog.messages == [
             "no heartbeat while another program gives it: the Node m1 is kept by kubelet v1.36.2 and is left as it is"
         ]
+        alone: list[bool] = []
+        heartbeat._on_alone = lambda: alone.append(heartbeat.may_be_kept)
         kept = [heartbeat.may_be_kept]
         await clock.advance(60)
         assert cluster.renewals == 1
-        assert [*kept, heartbeat.may_be_kept] == [True, False]
+        assert [*kept, *alone] == [True, False]
+        await clock.advance(60)
+        assert alone == [False], "it is told once"
         assert caplog.messages[-1] == "heartbeat is back"
 
     beating(scenario, ("nodes", kubelet_node("2026-01-02T03:04:00Z")))

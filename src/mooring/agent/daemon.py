@@ -289,13 +289,14 @@ class Agent:
             except MooringError as error:
                 log.warning("the CAs that are trusted here could not be reported on the Node: %s", described(error))
 
-        beating = heartbeat(joined, client)
+        renewals: list[RequestedRenewal] = []
+        beating = heartbeat(joined, client, on_alone=lambda: renewals[0].look())
 
         def defers() -> bool:
             """Return True where another program has the Node: it may be a kubelet, which renews the same files."""
             return beating is None or beating.may_be_kept
 
-        renewals = [client_renewal(joined, client, on_renewed, defers)]
+        renewals.append(client_renewal(joined, client, on_renewed, defers))
 
         def on_superseded() -> None:
             for one in renewals:

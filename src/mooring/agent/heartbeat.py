@@ -55,6 +55,7 @@ class Heartbeat:
         known_uid: Callable[[], str] = lambda: "",
         on_registered: Callable[[str], None] = lambda uid: None,
         on_answered: Callable[[datetime], None] = lambda moment: None,
+        on_alone: Callable[[], None] = lambda: None,
         chosen: Callable[[node.Machine], node.Machine] = lambda machine: machine,
         locate: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
@@ -64,6 +65,8 @@ class Heartbeat:
 
         `on_answered` is called with the time of the last heartbeat that was answered: every RECORD_SECONDS, and at the end.
 
+        `on_alone` is called when no other program keeps the Node: after the first answer, and after the other one is gone.
+
         `chosen` returns the machine with what was chosen for its Node since the heartbeat began.
         """
         self._client = client
@@ -72,6 +75,7 @@ class Heartbeat:
         self._known_uid = known_uid
         self._on_registered = on_registered
         self._on_answered = on_answered
+        self._on_alone = on_alone
         self._chosen = chosen
         self._locate = locate
         self._is_kept = False
@@ -99,6 +103,7 @@ class Heartbeat:
     async def _beat(self) -> NoReturn:
         clock = self._client.clock
         pause = FIRST_PAUSE
+        is_alone = False
         while True:
             try:
                 await self._follow_address()
@@ -113,6 +118,7 @@ class Heartbeat:
                     log.warning("no heartbeat while another program gives it: %s", error)
                 # Both are read again: the other program changes them meanwhile.
                 self._is_kept, self._node, self._lease = True, None, None
+                is_alone = False
                 await clock.sleep(KEPT_SECONDS)
                 continue
             except registration.MembershipEndedError:
@@ -128,6 +134,9 @@ class Heartbeat:
             if self._is_kept or pause != FIRST_PAUSE:
                 log.info("heartbeat is back")
                 self._is_kept, pause = False, FIRST_PAUSE
+            if not is_alone:
+                is_alone = True
+                self._on_alone()
             await clock.sleep(RENEW_SECONDS)
 
     async def _follow_address(self) -> None:

@@ -225,11 +225,15 @@ async def register(
 
 
 def heartbeat(
-    member: Member, client: ClusterClient, locate: Callable[[], Awaitable[str]] | None = None
+    member: Member,
+    client: ClusterClient,
+    locate: Callable[[], Awaitable[str]] | None = None,
+    on_alone: Callable[[], None] = lambda: None,
 ) -> Heartbeat | None:
     """Return the heartbeat of a member; None, with a line in the log, when another program has its Node.
 
-    `locate` returns the address of the machine now, where servers may have changed since the join.
+    `locate` returns the address of the machine now, where servers may have changed since the join. `on_alone` is called when no
+    other program keeps the Node.
     """
     if member.options.register_node == registration.NONE:
         log.info("no heartbeat: --register-node=none leaves Node and Lease to another program")
@@ -241,6 +245,7 @@ def heartbeat(
         known_uid=member.known_uid,
         on_registered=member.remember_node,
         on_answered=member.remember_heartbeat,
+        on_alone=on_alone,
         chosen=member.chosen,
         locate=None if member.options.address else locate or member.address,
     )

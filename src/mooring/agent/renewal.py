@@ -183,6 +183,10 @@ class Renewal(ABC):
     def place(self, pair: Pair) -> Path:
         """Put a certificate in place with its key. Return its path. Raises ConfigError."""
 
+    def look(self) -> None:
+        """Look now whether the certificate is due: it may have become so."""
+        self._woken.set()
+
     def renew_early(self) -> None:
         """Renew the present certificate soon. Further calls for the same certificate change nothing."""
         version, pair = self._files.version(), self._files.read_pair()
