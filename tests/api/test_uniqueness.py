@@ -356,3 +356,18 @@ def test_the_keys_of_a_machine_are_those_of_its_renewals(kept: str, below: str) 
     assert keys_below(obj, digest(kept), {digest(name): digest(name) for name in "PCDE"}) == {
         digest(one) for one in below
     }
+
+
+def test_a_newer_certificate_that_the_record_has_lost_since_is_no_news() -> None:
+    obj, now = lived("P C<P P")
+    lost = use_of("P", now)
+    assert with_use(obj, lost, behind=digest("D")) is None
+    first, _ = lived("P")
+    assert with_use(first, use_of("P", now), behind=digest("D")) is None
+
+
+def test_an_entry_without_its_fields_is_no_evidence() -> None:
+    obj, now = lived("P C<P P C")
+    del obj["status"]["certificates"][0]["certificate"]
+    assert finding(obj, now) is None
+    assert with_use(obj, use_of("C", now)) is None

@@ -147,9 +147,13 @@ def boot_of(node: Obj) -> str:
 
 
 def _current(identity: Obj) -> list[Obj]:
-    """Return the uses whose keys the identity lists, in order."""
+    """Return the uses whose keys the identity lists, in order. An entry that another server wrote without its fields is none."""
     listed = {key.get("publicKey") for key in keys_of(identity)}
-    return [one for one in uses_of(identity) if one.get("publicKey") in listed]
+    return [
+        one
+        for one in uses_of(identity)
+        if one.get("publicKey") in listed and one.get("certificate") and one.get("firstUsed")
+    ]
 
 
 def _find(uses: Sequence[Obj], certificate: str) -> Obj | None:
@@ -214,7 +218,8 @@ def _is_news(uses: Sequence[Obj], told: Obj, behind: str) -> bool:
     """Return true for a return that is the first, or that is after a newer certificate than the last one."""
     order = [one["certificate"] for one in uses]
     before = told.get("returnedAfter", "")
-    return bool(behind) and (before not in order or order.index(behind) > order.index(before))
+    # The record may have lost what was seen before.
+    return behind in order and (before not in order or order.index(behind) > order.index(before))
 
 
 def _trimmed(uses: list[Obj]) -> list[Obj]:

@@ -140,8 +140,8 @@ class KnownMachine:
         return {key: value for key, value in found.items() if value}
 
     def described_use(self, certificate: KnownCertificate) -> str:
-        """Return the key and the first use of a certificate in words, where it must be told from that of another machine."""
-        use = self._use(certificate) if self.duplicate else {}
+        """Return the key and the first use of a certificate in words; "" for one that was not used."""
+        use = self._use(certificate)
         source = f" from {use['firstUsedFrom']}" if "firstUsedFrom" in use else ""
         return f", key {certificate.public_key}, first used {use['firstUsed']}{source}" if use else ""
 
