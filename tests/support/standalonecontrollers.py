@@ -35,7 +35,11 @@ PLURALS = {
 """Kinds of the manifests that a Mooring server serves."""
 
 
-def printed(names: Collection[str] = tuple(STANDALONE)) -> tuple[Obj, ...]:
+TOGETHER = tuple(name for name in STANDALONE if name != "silent-node-controller")
+"""Controllers of one process. The other one follows another ConfigMap, and runs in a process of its own."""
+
+
+def printed(names: Collection[str] = TOGETHER) -> tuple[Obj, ...]:
     """Return the manifests of these controllers."""
     installation = Installation(controllers=tuple(names), namespace=NAMESPACE, image="unused:1")
     return manifests(installation, watched_kinds(names))
@@ -69,7 +73,7 @@ class StandaloneProcesses:
         """Start a process; its log is a file beside the kubeconfig."""
         command = (
             "-m", "mooring", "controllers", "--kubeconfig", str(self.kubeconfig),
-            f"--controllers={','.join(STANDALONE)}", f"--leader-elect-resource-namespace={NAMESPACE}",
+            f"--controllers={','.join(TOGETHER)}", f"--leader-elect-resource-namespace={NAMESPACE}",
             "--cluster-signing-cert-file", str(self.ca[0]), "--cluster-signing-key-file", str(self.ca[1]), *flags,
         )  # fmt: skip
         with (self.kubeconfig.parent / f"controllers-{len(self.processes)}.log").open("wb") as log:

@@ -205,9 +205,11 @@ def selected(items: Sequence[str]) -> tuple[str, ...]:
         if name in IN_SERVER:
             raise ConfigError(f'controllers: "{name}" runs only in a Mooring server: {IN_SERVER[name]}')
     names = select(items, tuple(STANDALONE), [name for name, row in STANDALONE.items() if not row.on_by_default])
-    if {CLUSTER_INFO_SIGNER, MEMBER_ENDER} <= set(names):
+    # The others would not see cluster-info, and an approver not the addresses in it.
+    others = [name for name, kinds in watched_kinds(names).items() if "configmaps" in kinds and name != MEMBER_ENDER]
+    if MEMBER_ENDER in names and others:
         raise ConfigError(
-            f"controllers: {MEMBER_ENDER} and {CLUSTER_INFO_SIGNER} follow different ConfigMaps; run {MEMBER_ENDER} in a process "
+            f"controllers: {MEMBER_ENDER} and {others[0]} follow different ConfigMaps; run {MEMBER_ENDER} in a process "
             f"of its own, --controllers={MEMBER_ENDER}, with another --leader-elect-resource-name"
         )
     if _claims_names(names) and f"-{NAME_KEEPER}" not in items:
