@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from mooring.api.view import AllReadable, FixedView, NamespacedName, ViewFollower, guarded, readable
+from mooring.api.view import AllReadable, FixedView, NamespacedName, View, ViewFollower, guarded, readable
 from mooring.errors import UnreadableObjectError
 
 OBJECTS = [
@@ -57,7 +57,7 @@ class HistoryView(FixedView):
         return self.history
 
 
-def followed(follower: ViewFollower, view: FixedView) -> tuple[bool, list[NamespacedName]] | None:
+def followed(follower: ViewFollower, view: View) -> tuple[bool, list[NamespacedName]] | None:
     changes = follower.changes(view)
     return None if changes is None else (changes[0], [key for key, _ in changes[1]])
 
@@ -81,6 +81,17 @@ def test_a_follower_starts_over_without_history_and_with_another_view() -> None:
     view.change(2, None)
     assert followed(follower, view) == (True, ALL)
     assert followed(follower, FixedView(OBJECTS[:1], revision=2)) == (True, [("ns", "b")])
+
+
+def test_a_follower_of_guarded_views_goes_on_with_the_view_beneath() -> None:
+    follower, view = ViewFollower(), HistoryView(OBJECTS)
+    assert followed(follower, guarded({"things": view})["things"]) == (True, ALL)
+    assert followed(follower, guarded({"things": view})["things"]) is None, "each plan has guarded views of its own"
+    lost = FixedView(OBJECTS, 1, LOST)
+    assert follower.changes(lost) is not None
+    for _ in range(2):
+        with pytest.raises(UnreadableObjectError):
+            follower.changes(guarded({"things": lost})["things"])
 
 
 LOST = {("ns", "lost"): "damaged", ("an", "gone"): "damaged", ("", "n2"): "damaged"}

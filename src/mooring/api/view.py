@@ -62,8 +62,12 @@ class ViewFollower:
         """Return None when nothing changed, else (start over, changed objects); None stands for a deleted object.
 
         Start over is true when the view is another one, or no longer has the changes: the objects are then all of its objects.
-        Where an object cannot be read, every call raises until it can: an index would otherwise go on without it.
+        Where an object of a guarded view cannot be read, every call raises until it can: an index would otherwise go on without it.
         """
+        if isinstance(view, Guarded):
+            # Each plan has guarded views of its own. What is followed is the view beneath.
+            view.check()
+            view = view.unguarded
         if self._view is view and self._revision == view.revision:
             return None
         changed = view.changed(self._revision) if self._view is view else None
@@ -113,9 +117,13 @@ class Guarded:
 
     def list(self, namespace: str = "") -> Iterable[Obj]:
         """Return all objects. A plan to which unreadable ones do not matter calls `readable`."""
+        self.check(namespace)
+        return self._view.list(namespace)
+
+    def check(self, namespace: str = "") -> None:
+        """Raise UnreadableObjectError while an object cannot be read."""
         for name, problem in self._view.unreadable(namespace).items():
             raise self._error(name, problem)
-        return self._view.list(namespace)
 
     def _error(self, name: NamespacedName, problem: str) -> UnreadableObjectError:
         return UnreadableObjectError(f"{self._plural} {'/'.join(filter(None, name))} cannot be read: {problem}")
