@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring.lineagerecord import MAX_ENTRIES, MAX_TEXT
+from mooring.api.mooring import lineagerecord
+from mooring.api.mooring.lineagerecord import MAX_ENTRIES, MAX_TEXT, TrimmedLog, end_of
+from mooring.api.view import FixedView
 from mooring.apimachinery.schema import Obj
+from mooring.clock import parse_rfc3339
 from mooring.pki.keys import generate_key
-from mooring.trust.issuancelog import START, IssuanceLogKey, new_record
+from mooring.trust.issuancelog import START, Checkpoint, IssuanceLogKey, new_record
 from tests.support.changes import NOW, created
 
 RECORDS = BY_PLURAL["lineagerecords"]
@@ -57,6 +60,47 @@ def changed(obj: Obj, **spec: Any) -> Obj:
 )
 def test_a_record_is_invalid_with(obj: Obj, error: str) -> None:
     assert any(error in one for one in errors(obj)), errors(obj)
+
+
+@pytest.mark.parametrize(
+    ("ends", "end"),
+    [
+        pytest.param(["2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z"], "2026-01-03T00:00:00Z", id="the last one"),
+        pytest.param(["2026-01-01T00:00:00Z", "soon"], None, id="one that is no time"),
+        pytest.param(["2026-01-01T00:00:00Z", ""], None, id="one that is missing"),
+    ],
+)
+def test_the_end_of_a_record(ends: list[str], end: str | None) -> None:
+    found = end_of(record(*({**ENTRY, "notAfter": text} for text in ends)))
+    assert found == (parse_rfc3339(end) if end else None)
+    assert end_of({"spec": {}}) is None
+
+
+FIRST, HEAD = new_record(START, [ENTRY], None)
+SECOND, _ = new_record(HEAD, [{"time": ENTRY["time"], "event": "Trimmed", "checkpoint": str(HEAD)}], None)
+
+
+@pytest.mark.parametrize(
+    ("records", "checkpoint", "is_lost"),
+    [
+        pytest.param([FIRST], HEAD, False, id="the record is there"),
+        pytest.param([FIRST], Checkpoint(1, "sha256:" + "f" * 64), True, id="another one is in its place"),
+        pytest.param([], HEAD, True, id="it is missing"),
+        pytest.param([SECOND], HEAD, False, id="it was trimmed"),
+        pytest.param([SECOND], Checkpoint(3, HEAD.hash), True, id="it is missing, and others were trimmed"),
+    ],
+)
+def test_a_record_is_lost(records: list[Obj], checkpoint: Checkpoint, is_lost: bool) -> None:
+    assert lineagerecord.is_lost(FixedView(records), checkpoint) is is_lost
+
+
+def test_the_checkpoint_of_a_trim_is_kept_up_to_date() -> None:
+    trimmed = TrimmedLog()
+    assert trimmed.checkpoint(FixedView([FIRST])) == START
+    seen = FixedView([FIRST, SECOND])
+    assert trimmed.checkpoint(seen) == HEAD
+    assert trimmed.checkpoint(seen) == HEAD, "nothing changed"
+    assert trimmed.checkpoint(FixedView([FIRST])) == START, "another store"
 
 
 def test_print_columns() -> None:

@@ -13,7 +13,7 @@ from mooring.api.mooring import tombstones
 from mooring.api.mooring.tombstones import Tombstone
 from mooring.api.view import FixedView, Views
 from mooring.errors import ServiceUnavailableError
-from mooring.trust.issuancelog import Checkpoint, record_name
+from mooring.trust.issuancelog import Checkpoint, new_record, record_name
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HEAD = Checkpoint(2, "sha256:" + "2" * 64)
@@ -70,6 +70,7 @@ BEFORE, AFTER = {"issuedBefore": "2026-01-01T00:00:00Z"}, {"issuedBefore": "2026
 LOST_ENTRY = {"certificaterevocations": FixedView(unreadable={("", "node-n1"): "damaged"})}
 LOST_TOKEN = {"secrets": FixedView(unreadable={("kube-system", "bootstrap-token-abcdef"): "damaged"})}
 LOST_ROLLOVER = {tombstones.ROLLOVERS: FixedView(unreadable={("", "cluster-ca"): "damaged"})}
+TRIM = new_record(Checkpoint(8, HEAD.hash), [{"event": "Trimmed", "checkpoint": str(HEAD)}], None)[0]
 LOST_RECORD = {"lineagerecords": FixedView(unreadable={("", record_name(2)): "damaged"})}
 
 
@@ -292,6 +293,7 @@ def test_an_entry_is_withdrawn(
         pytest.param({"lineagerecords": FixedView([record(HEAD.hash)])}, False, id="the record is there"),
         pytest.param({"lineagerecords": FixedView([record("sha256:" + "3" * 64)])}, True, id="it is another one"),
         pytest.param(LOST_RECORD, False, id="it cannot be read"),
+        pytest.param({"lineagerecords": FixedView([TRIM])}, False, id="other servers have trimmed it"),
     ],
 )
 def test_the_end_of_the_issuance_log(store: dict[str, FixedView], returns: bool) -> None:

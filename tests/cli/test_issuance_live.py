@@ -7,20 +7,27 @@ import base64
 import json
 import shutil
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mooring.agent import certificaterequest
+from mooring.api.mooring.certificaterevocation import key_entry
+from mooring.api.mooring.lineagerecord import MIN_RETENTION
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
-from mooring.clock import SystemClock
+from mooring.clock import SystemClock, rfc3339
+from mooring.controlplane.storewatermark.watermarkfile import read_watermark
 from mooring.errors import ConflictError
-from mooring.pki.keys import generate_key, public_key_pem
+from mooring.pki.keys import generate_key, load_private_key, public_key_pem
 from mooring.pki.x509.requests import build_request
 from mooring.secret import Secret
+from mooring.trust import issuancelog
 from mooring.trust.bootstraptoken.token import BootstrapToken, parse_token
 from mooring.trust.bootstraptoken.tokensecret import new_record, to_secret
+from mooring.trust.issuancelog import START, IssuanceLogKey, record_name
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support.commandline import CommandLine, mooring
 from tests.support.encryption import IDENTITY, entry, file, local
@@ -242,3 +249,51 @@ def test_records_that_are_encrypted_need_their_keys(mooring: CommandLine, tmp_pa
         assert refused.err.count("\n") == 1
     finally:
         server.stop()
+
+
+def test_a_log_that_was_trimmed_says_so_and_members_stay_known(mooring: CommandLine, tmp_path: Path) -> None:
+    server = start_server(tmp_path / "data")
+    try:
+        server.run(lambda client: client.create("secrets", to_secret(new_record(TOKEN, SystemClock().now()))))
+        signing = IssuanceLogKey(load_private_key((server.data_dir / "pki/lineage.key").read_bytes()))
+        ended = rfc3339(SystemClock().now() - MIN_RETENTION)
+        heads = [START]
+
+        def append(entry: Obj) -> None:
+            record, head = issuancelog.new_record(heads[-1], [entry], signing)
+            server.run(lambda client: client.create("lineagerecords", record))
+            heads.append(head)
+
+        for number in (1, 2):
+            append({"time": ended, "event": "Issued", "serialNumber": f"{number}", "notAfter": ended})
+        append({"time": ended, "event": "Trimmed", "checkpoint": str(heads[2]), "notAfter": ended})
+        asyncio.run(join(server, TOKEN, "audited-1"))
+        for number in (1, 2):
+            server.run(partial(_delete_record, name=record_name(number)))
+        notice = f"The log was trimmed: certificates that ended by {ended} may be missing.\n"
+        listed = mooring("issuance", "list", "-o", "name", *flags(server))
+        assert (listed.code, len(listed.out.splitlines()), listed.err) == (0, 1, notice)
+        # the server writes the end of the log into store.mark within a second
+        eventually(lambda: read_watermark(server.data_dir).head not in heads)
+        verified = mooring("issuance", "verify", "--data-dir", str(server.data_dir))
+        assert (verified.code, verified.err) == (0, notice)
+        assert verified.out.startswith("2 records with 1 certificates are in order")
+        document = json.loads(mooring.done("issuance", "verify", "-o", "json", *flags(server)))
+        assert document["trimmed"] == str(heads[2])
+        late = mooring("issuance", "verify", "--checkpoint", str(heads[1]), *flags(server))
+        assert late.code == 1
+        assert f"Error: record {record_name(1)}: it was trimmed" in late.err
+
+        identity = server.run(lambda client: client.get("nodeidentities", "audited-1"))
+        older = {**identity, "metadata": {"name": "older-1"}, "spec": {**identity["spec"], "token": "older1"}}
+        server.run(lambda client: client.create("nodeidentities", older))
+        dry = mooring("token", "impact", "older1", "--revoke", "--dry-run", *flags(server))
+        assert dry.code == 0, dry.err
+        key = identity["spec"]["keys"][0]["publicKey"]
+        assert f"certificaterevocations/{key_entry(key)} would be created" in dry.err
+    finally:
+        server.stop()
+
+
+async def _delete_record(client: ClusterClient, name: str) -> None:
+    await client.delete("lineagerecords", name)

@@ -51,6 +51,7 @@ def test_the_names_are_those_of_kube_controller_manager() -> None:
         "clusterrole-aggregation-controller",
         "kubernetes-service-controller",
         "revocation-cleaner",
+        "issuance-log-trimmer",
         "event-cleaner",
         "legacy-service-account-token-tracking",
     )

@@ -82,7 +82,7 @@ class Leadership:
         requests = await fetch_requests(admin, clock, limit)
         verified = verify(await fetch_records(admin, clock, limit), heads)
         self.recorded = len(verified.entries)
-        missing = unrecorded(verified.entries, certificates_in(requests, ""))
+        missing = unrecorded(verified.entries, certificates_in(requests, "", ""))
         return [fault.message for fault in (*verified.faults, *missing)]
 
     def findings(self, killed: Collection[str]) -> list[str]:

@@ -7,16 +7,22 @@ from typing import Any
 
 import pytest
 
+from mooring.api.mooring.lineagerecord import MIN_RETENTION
 from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
+from mooring.controllers.actions import GRACE
+from mooring.controllers.certificates.cleaner import DAY, IssuanceLogTrimmer
 from mooring.errors import ForbiddenError, NotFoundError, StorageError
 from mooring.reconcile import issuancelog
 from mooring.reconcile.issuancelog import IssuanceLogWriter, KeyCertifiedError
+from mooring.reconcile.leaderelection import FencedApi
+from mooring.reconcile.loop import Reconciler
 from mooring.reconcile.registryapi import RegistryApi
 from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.issuancelog import Checkpoint, VerifiedIssuanceLog, new_record, verify
-from tests.support.loops import api_of
-from tests.support.registryroom import Room, in_room, masters_only
+from tests.support.loops import api_of, until
+from tests.support.registryroom import Room, counting_entropy, in_room, masters_only
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -216,3 +222,29 @@ async def test_a_cluster_whose_records_are_not_watched_claims_nothing(room: Room
 
 def views_of(views: Views) -> Any:
     return property(lambda self: views)
+
+
+@in_room
+async def test_a_log_is_trimmed_by_the_loop_and_stays_in_order(room: Room) -> None:
+    clock, view = room.clock, room.registry.views["lineagerecords"]
+    ended = clock.now() - MIN_RETENTION
+    writer = IssuanceLogWriter(api_of(room))
+    for number, end in enumerate((ended, ended, ended, clock.now())):
+        await writer.append({**entry(number), "notAfter": rfc3339(end)})
+    fenced = FencedApi(api_of(room), lambda: True)
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    reconciler = Reconciler([trimmer], fenced, clock, counting_entropy(), record=writer.append)
+    running = asyncio.create_task(reconciler.run())
+    await clock.advance(GRACE.total_seconds() - 1)
+    assert len(list(view.list())) == 4
+    await clock.advance(1)
+    await until(lambda: len(list(view.list())) == 2)
+    result = verified(room)
+    assert (result.start.sequence, result.trimmed_until, result.head.sequence) == (3, rfc3339(ended), 5)
+    assert [one["serialNumber"] for one in result.entries] == ["3"]
+    await clock.advance(DAY.total_seconds())
+    assert verified(room).head == result.head, "a log with nothing to trim does not grow"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await IssuanceLogWriter(api_of(room)).append(entry(9))
+    assert verified(room).head.sequence == 6, "a new writer goes on behind a trim"

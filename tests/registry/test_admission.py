@@ -11,7 +11,7 @@ import base64
 import dataclasses
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ import pytest
 from mooring.api.kind import Change
 from mooring.api.kinds import KINDS
 from mooring.api.mooring import tombstones
+from mooring.api.mooring.lineagerecord import MIN_RETENTION
 from mooring.api.view import FixedView
 from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
@@ -33,7 +34,7 @@ from mooring.registry.admission.noderestriction import forbidden_labels
 from mooring.registry.admission.nodes import NodeMembership
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.registry.admission.table import ADMISSION, ALWAYS_ENABLED, build
-from mooring.trust.issuancelog import START, Checkpoint, new_record
+from mooring.trust.issuancelog import START, Checkpoint, new_record, record_name, verify
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import ADMIN, Room, in_room, kind, masters_only, open_room
 from tests.support.testca import ThrowawayCA
@@ -351,10 +352,51 @@ async def test_records_of_the_issuance_log_are_only_appended(room: Room) -> None
     with pytest.raises(InvalidError, match="sequence number"):
         await room.create("lineagerecords", {**second, "metadata": {"name": "last"}})
     stored = (await room.create("lineagerecords", second)).obj
-    with pytest.raises(ForbiddenError, match="never changed or deleted"):
+    with pytest.raises(ForbiddenError, match="never changed"):
         await room.update("lineagerecords", {**stored, "metadata": {**stored["metadata"], "labels": {"a": "b"}}})
-    with pytest.raises(ForbiddenError, match="never changed or deleted"):
+    with pytest.raises(ForbiddenError, match="only where an entry says that the log was trimmed up to it"):
         await room.delete("lineagerecords", stored["metadata"]["name"])
+
+
+@in_room
+async def test_records_of_the_issuance_log_are_deleted_as_an_entry_says_and_never_early(room: Room) -> None:
+    def issued(end: datetime) -> Obj:
+        return {"time": rfc3339(room.clock.now()), "event": "Issued", "notAfter": rfc3339(end)}
+
+    def trim(checkpoint: Checkpoint) -> Obj:
+        return {"time": rfc3339(room.clock.now()), "event": "Trimmed", "checkpoint": str(checkpoint)}
+
+    async def append(entry: Obj) -> Checkpoint:
+        record, head = new_record(heads[-1], [entry], None)
+        await room.create("lineagerecords", record)
+        heads.append(head)
+        return head
+
+    async def delete(number: int) -> None:
+        await room.delete("lineagerecords", record_name(number))
+
+    heads, end = [START], room.clock.now()
+    for offset in (timedelta(0), timedelta(0), timedelta(hours=1)):
+        await append(issued(end + offset))
+    for checkpoint in (Checkpoint(2, "sha256:" + "f" * 64), Checkpoint(9, heads[1].hash)):
+        with pytest.raises(ForbiddenError, match="has no record"):
+            await append(trim(checkpoint))
+    await append(trim(heads[3]))
+    with pytest.raises(ForbiddenError, match="for 30 days after the end of its certificates"):
+        await delete(1)
+    room.clock.set(end + MIN_RETENTION)
+    with pytest.raises(ForbiddenError, match="from the oldest on"):
+        await delete(2)
+    await delete(1)
+    await delete(2)
+    with pytest.raises(ForbiddenError, match="for 30 days"):
+        await delete(3)
+    with pytest.raises(ForbiddenError, match="only where an entry says"):
+        await delete(4)
+    with pytest.raises(ForbiddenError, match="must follow the last one"):
+        await room.create("lineagerecords", new_record(START, [issued(end)], None)[0])
+    result = verify(room.registry.views["lineagerecords"].list())
+    assert (result.faults, result.start) == ([], heads[2])
 
 
 @pytest.mark.parametrize("plugin", ["CertificateSubjectRestriction", "NodeRestriction"])

@@ -190,6 +190,73 @@ def test_a_chain_written_anew_with_the_key_meets_the_checkpoint() -> None:
     assert "rewritten" in fault.message
 
 
+def trim(to: Checkpoint | str, until: str = "2025-01-01T00:00:00Z") -> Obj:
+    return {"time": "2026-01-01T00:00:00Z", "event": "Trimmed", "checkpoint": str(to), "notAfter": until}
+
+
+def trimmed(count: int, to: Checkpoint | str | None = None) -> list[Obj]:
+    """Return a chain whose fifth record allows the first `count` to be missing, or those up to `to`, and which still has them."""
+    records = chain(4)
+    head, mark = checkpoint_of(records[-1]), checkpoint_of(records[count - 1])
+    assert head is not None
+    fifth, head = new_record(head, [trim(to or mark or "")], KEY)
+    return [*records, fifth, new_record(head, [entry("6")], KEY)[0]]
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2], ids=["before the first deletion", "half-way", "after the last"])
+def test_a_chain_that_was_trimmed_verifies(missing: int) -> None:
+    records = trimmed(2)
+    result = verify(records[missing:], [Checkpoint(3, records[2]["spec"]["hash"])], {FINGERPRINT})
+    assert result.faults == []
+    assert (result.records, len(result.entries)) == (6 - missing, 5 - missing), "a trim is no certificate"
+    assert result.start == (checkpoint_of(records[missing - 1]) if missing else START)
+    assert result.trimmed_until == "2025-01-01T00:00:00Z"
+    assert verify(chain(1)).trimmed_until == ""
+
+
+def test_of_several_trims_the_latest_end_counts() -> None:
+    records = trimmed(2)
+    head = checkpoint_of(records[-1])
+    mark = checkpoint_of(records[2])
+    assert head is not None
+    assert mark is not None
+    again, _ = new_record(head, [trim(mark, "2024-01-01T00:00:00Z")], KEY)
+    result = verify([*records[3:], again])
+    assert (result.faults, result.start, result.trimmed_until) == ([], mark, "2025-01-01T00:00:00Z")
+
+
+OTHER = "sha256:" + "f" * 64
+
+
+@pytest.mark.parametrize(
+    ("records", "record", "message"),
+    [
+        pytest.param(trimmed(2)[3:], 4, "are missing, from 0000000000000001", id="more are missing than it allows"),
+        pytest.param(trimmed(2, f"{OTHER}@2")[2:], 2, "rewritten", id="it names another record"),
+        pytest.param(trimmed(2, f"{OTHER}@2"), 2, "rewritten", id="and all are still there"),
+        pytest.param(trimmed(2, "x")[2:], 3, "are missing, from 0000000000000001", id="it names none"),
+        pytest.param(trimmed(2, f"{OTHER}@9"), 7, "there were 9 records, and there are 6", id="it names a later one"),
+        pytest.param(
+            [trimmed(2)[1], *trimmed(2)[3:]],
+            4,
+            "are missing, from 0000000000000003",
+            id="a gap after those that are still there",
+        ),
+    ],
+)
+def test_a_chain_with_a_trim_has_a_fault_where(records: list[Obj], record: int, message: str) -> None:
+    (fault,) = verify(records).faults
+    assert message in fault.message
+    assert fault.record == record_name(record)
+
+
+def test_a_checkpoint_of_a_record_that_was_trimmed_cannot_be_compared() -> None:
+    records = trimmed(2)
+    (fault,) = verify(records[2:], [Checkpoint(1, records[0]["spec"]["hash"])]).faults
+    assert fault.record == record_name(1)
+    assert "it was trimmed" in fault.message
+
+
 def test_a_name_that_is_no_number_is_a_fault() -> None:
     (fault,) = verify(misname(chain(3))).faults
     assert fault.message == "the name is no sequence number"
@@ -226,6 +293,9 @@ def test_certificates_descend_from_a_token_through_renewals() -> None:
     assert [one["serialNumber"] for one in descendants(entries, "abcdef")] == ["a1", "a2", "a3", "serving", "a4"]
     assert [one["serialNumber"] for one in descendants(entries, "fedcba")] == ["b1", "b2", "c1", "c2", "a4"]
     assert descendants(entries, "nobody") == []
+    assert [one["serialNumber"] for one in descendants(entries[3:], "fedcba", {"n2"})] == ["b2", "c1", "c2", "a4"], (
+        "of a log that was trimmed, with the names that the token obtained"
+    )
 
 
 def test_users_and_their_nodes() -> None:

@@ -18,12 +18,12 @@ from mooring.cli.options.flags import LISTED, NODE, REPORTED, TOKEN, output_opti
 from mooring.cli.printing import echo, print_document
 from mooring.cli.valuecompletion import complete_node, complete_token
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock
+from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.signers import SIGNERS
-from mooring.trust.issuancelog import VerifiedIssuanceLog, verify
+from mooring.trust.issuancelog import TRIMMED, VerifiedIssuanceLog, verify
 from mooring.trust.k3s.token import bootstrap_token_id
 
 # Records of the issuance log of a cluster, for the commands that read them.
@@ -46,9 +46,9 @@ async def fetch_requests(client: ClusterClient, clock: Clock, limit: timedelta) 
     return await _listed(client, REQUESTS, clock, limit)
 
 
-def certificates_in(requests: Sequence[Obj], since: str) -> list[tuple[str, str]]:
+def certificates_in(requests: Sequence[Obj], since: str, trimmed: str) -> list[tuple[str, str]]:
     """Return (serial number, description) of the certificates that must be recorded: those in requests that were created at
-    `since` or later."""
+    `since` or later, and that ended after `trimmed`."""
     found: list[tuple[str, str]] = []
     for csr in requests:
         issued, spec = (csr.get("status") or {}).get("certificate"), csr.get("spec") or {}
@@ -60,26 +60,30 @@ def certificates_in(requests: Sequence[Obj], since: str) -> list[tuple[str, str]
             leaf = certificates(base64.b64decode(issued))[0]
         except (PkiError, ValueError):
             continue  # no certificate that a client could use
+        if rfc3339(leaf.not_valid_after_utc) <= trimmed:
+            continue
         found.append((f"{leaf.serial_number:x}", f"the certificate in the request {csr['metadata']['name']}"))
     return found
 
 
-async def fetch_claims(client: ClusterClient, clock: Clock, limit: timedelta) -> list[tuple[str, str]]:
-    """Return (serial number, description) of the certificates in node identities. An identity is written before its certificate
-    is signed, so that one may lack a record because it was never issued."""
+async def fetch_identities(client: ClusterClient, clock: Clock, limit: timedelta) -> Sequence[Obj]:
+    """Return all node identities; none of a cluster without the kind."""
     try:
-        return claims_in(await _listed(client, NODE_IDENTITIES, clock, limit))
+        return await _listed(client, NODE_IDENTITIES, clock, limit)
     except NotFoundError:
-        return []  # a cluster without node identities
+        return []
 
 
-def claims_in(identities: Sequence[Obj]) -> list[tuple[str, str]]:
-    """Return (serial number, description) of the certificates in node identities."""
+def claims_in(identities: Sequence[Obj], trimmed: str) -> list[tuple[str, str]]:
+    """Return (serial number, description) of the certificates in node identities that ended after `trimmed`.
+
+    An identity is written before its certificate is signed, so that one may lack a record because it was never issued.
+    """
     return [
         (key["serialNumber"], f"a certificate of the node {identity['metadata']['name']}")
         for identity in identities
         for key in keys_of(identity)
-        if key.get("serialNumber")
+        if key.get("serialNumber") and key.get("notAfter", "") > trimmed
     ]
 
 
@@ -138,13 +142,22 @@ def list_entries(token: str, node: str, serial: str, output: str, chosen: Chosen
 
             wanted["serialNumber"] = parse_serial_number(serial)
     records = chosen.run(lambda client: fetch_records(client, chosen.clock, chosen.timeout))
+    entries = (entry for record in records for entry in entries_of(record))
+    until = max((entry.get("notAfter", "") for entry in entries if entry.get("event") == TRIMMED), default="")
+    if until:
+        echo(trim_notice(until), err=True)
     print_list(list(_entries(records, {name: value for name, value in wanted.items() if value})), output)
+
+
+def trim_notice(until: str) -> str:
+    """Return what a person must know of a log that was trimmed, whose missing certificates ended by `until`."""
+    return f"The log was trimmed: certificates that ended by {until} may be missing."
 
 
 def _entries(records: Iterable[Obj], wanted: Obj) -> Iterable[Obj]:
     for record in records:
         for entry in entries_of(record):
-            if all(entry.get(name) == value for name, value in wanted.items()):
+            if entry.get("event") != TRIMMED and all(entry.get(name) == value for name, value in wanted.items()):
                 yield {**entry, "record": record["metadata"]["name"]}
 
 

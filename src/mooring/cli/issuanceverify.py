@@ -17,7 +17,15 @@ from mooring.api.mooring.lineagerecord import PLURAL
 from mooring.api.mooring.nodeidentity import PLURAL as NODE_IDENTITIES
 from mooring.apimachinery.schema import Obj
 from mooring.cli.cluster import ChosenCluster, one_cluster_options
-from mooring.cli.issuance import REQUESTS, certificates_in, claims_in, fetch_claims, fetch_records, fetch_requests
+from mooring.cli.issuance import (
+    REQUESTS,
+    certificates_in,
+    claims_in,
+    fetch_identities,
+    fetch_records,
+    fetch_requests,
+    trim_notice,
+)
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import REPORTED, output_option, usage
 from mooring.cli.printing import echo, print_document
@@ -35,7 +43,7 @@ from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.storage import drivers
 from mooring.storage.contract import Entry, Storage, UnreadableEntry
 from mooring.storage.etcd.keyspace import name_in_engine
-from mooring.trust.issuancelog import Checkpoint, Fault, VerifiedIssuanceLog, parse_checkpoint, unrecorded
+from mooring.trust.issuancelog import START, Checkpoint, Fault, VerifiedIssuanceLog, parse_checkpoint, unrecorded
 from mooring.trust.issuancelog import verify as verify_records
 
 # Records of a store that is read itself, and not through its server.
@@ -48,7 +56,7 @@ PAGE_ENTRIES = 256
 
 @dataclass(frozen=True, slots=True)
 class StoredObjects:
-    """Objects that a verification needs, all of one revision."""
+    """Objects that a verification needs; those of a store are all of one revision."""
 
     requests: Sequence[Obj]
     records: Sequence[Obj]
@@ -160,19 +168,18 @@ def verify(
         )
     if _reads_store(settings, given_data_dir=bool(data_dir)):
         stored = read_stored(settings, EncryptionSettings.read(values))
-        requests, records, claims = stored.requests, stored.records, claims_in(stored.identities)
     else:
         if data_dir:
             echo(
                 f"There is no database in {data_dir}: records are read through the server; name its store with --storage.",
                 err=True,
             )
-        requests, records, claims = chosen.run(lambda client: _fetch(client, chosen.clock, chosen.timeout))
-    verified = verify_records(records, checkpoints, trusted)
+        stored = chosen.run(lambda client: _fetch(client, chosen.clock, chosen.timeout))
+    verified = verify_records(stored.records, checkpoints, trusted)
     since = str(verified.entries[0]["time"]) if verified.entries else ""
     if not verified.faults:
-        verified.faults += unrecorded(verified.entries, certificates_in(requests, since))
-    notices = unrecorded(verified.entries, claims)
+        verified.faults += unrecorded(verified.entries, certificates_in(stored.requests, since, verified.trimmed_until))
+    notices = unrecorded(verified.entries, claims_in(stored.identities, verified.trimmed_until))
     if output != "text":
         print_document(document(verified, notices), output)
     else:
@@ -189,13 +196,11 @@ def _reads_store(settings: StorageSettings, *, given_data_dir: bool) -> bool:
     return is_named or (given_data_dir and Path(settings.storage_url.partition(":")[2]).exists())
 
 
-async def _fetch(
-    client: ClusterClient, clock: Clock, limit: timedelta
-) -> tuple[Sequence[Obj], Sequence[Obj], list[tuple[str, str]]]:
-    """Return the requests, the records and the claims of node identities, in the order in which none is missed."""
+async def _fetch(client: ClusterClient, clock: Clock, limit: timedelta) -> StoredObjects:
+    """Return the objects that a server has, read in the order in which no certificate is missed."""
     requests = await fetch_requests(client, clock, limit)
     records = await fetch_records(client, clock, limit)
-    return requests, records, await fetch_claims(client, clock, limit)
+    return StoredObjects(requests, records, await fetch_identities(client, clock, limit))
 
 
 def document(verified: VerifiedIssuanceLog, notices: Sequence[Fault]) -> Obj:
@@ -206,6 +211,7 @@ def document(verified: VerifiedIssuanceLog, notices: Sequence[Fault]) -> Obj:
         "records": verified.records,
         "certificates": len(verified.entries),
         "head": str(verified.head) if verified.records else "",
+        "trimmed": str(verified.start) if verified.start is not START else "",
         "signedBy": {signer or "nobody": count for signer, count in sorted(verified.signers.items())},
         "notices": [notice.message for notice in notices],
         "faults": [{"record": fault.record, "message": fault.message} for fault in verified.faults],
@@ -221,6 +227,8 @@ def _print_text(verified: VerifiedIssuanceLog, checkpoints: Sequence[Checkpoint]
     echo(f"{verified.records} records with {len(verified.entries)} certificates are in order, up to {verified.head}.")
     for signer, count in sorted(verified.signers.items()):
         echo(f"  {count} signed by {signer or 'no key'}")
+    if verified.trimmed_until:
+        echo(trim_notice(verified.trimmed_until), err=True)
     if not trusted:
         echo("Signatures were not compared with a key that you trust: give --data-dir or --key.", err=True)
     if not checkpoints:

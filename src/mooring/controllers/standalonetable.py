@@ -190,6 +190,7 @@ IN_SERVER: Mapping[str, str] = MappingProxyType(
         "k3s-supervisor-approver": _SUPERVISOR,
         "k3s-node-password-controller": _SUPERVISOR,
         "clusterrole-aggregation-controller": _KUBERNETES,
+        "issuance-log-trimmer": "another API server lets whoever may delete records delete all of them",
         "kubernetes-service-controller": _API_SERVER,
         "event-cleaner": _API_SERVER,
         "legacy-service-account-token-tracking": _API_SERVER,

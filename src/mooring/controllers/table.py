@@ -17,7 +17,13 @@ from mooring.controllers.certificates.approval import (
     ServingApprover,
     SupervisorApprover,
 )
-from mooring.controllers.certificates.cleaner import CsrCleaner, PodRequestCleaner, RevocationCleaner, RevokedRequests
+from mooring.controllers.certificates.cleaner import (
+    CsrCleaner,
+    IssuanceLogTrimmer,
+    PodRequestCleaner,
+    RevocationCleaner,
+    RevokedRequests,
+)
 from mooring.controllers.certificates.inventory import MachineInventory
 from mooring.controllers.certificates.issuance import IssuanceCheck
 from mooring.controllers.certificates.noderecovery import NodeRecovery
@@ -76,6 +82,8 @@ class ControllerSettings:
     node_monitor_grace_period: timedelta = GRACE_PERIOD
     end_silent_members_after: timedelta | None = None
     """Silence after which a machine is removed whose token says nothing; None for never."""
+    issuance_log_retention: timedelta | None = None
+    """Time that a record of the issuance log outlives its certificates; None keeps all."""
     trusts_source_address: bool = False
     """True when the API server itself records the address of each requester, and what its supervisor states, as Mooring does."""
     crls: ClientCrls = field(default_factory=ClientCrls)
@@ -177,11 +185,12 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         "revocation-cleaner": lambda settings: RevocationCleaner(
             settings.node_recovery.max_age if settings.node_recovery else None
         ),
+        "issuance-log-trimmer": lambda settings: IssuanceLogTrimmer(settings.issuance_log_retention),
         "event-cleaner": lambda settings: EventCleaner(),
         "legacy-service-account-token-tracking": lambda settings: LegacyTokenTracking(),
     }
 )
-"""Factories by kube-controller-manager's canonical name. The last three do what kube-apiserver does in its own process."""
+"""Factories by kube-controller-manager's canonical name. The last two do what kube-apiserver does in its own process."""
 
 
 def selected(items: Sequence[str]) -> tuple[str, ...]:

@@ -20,9 +20,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from mooring.api.mooring.lineagerecord import MAX_ENTRIES, PLURAL
+from mooring.api.view import Guarded
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
-from mooring.controllers.certificates.signing.signer import CertifiedKeys
+from mooring.controllers.certificates.signing.signer import CertifiedKeys, recorded_keys
 from mooring.errors import AlreadyExistsError, ForbiddenError, NotFoundError, StorageError
 from mooring.reconcile.clusterapi import ClusterApi
 from mooring.trust.issuancelog import START, Checkpoint, IssuanceLogKey, checkpoint_of, new_record, record_name
@@ -60,7 +61,7 @@ class IssuanceLogWriter:
         self._on_head = on_head
         self._head: Checkpoint | None = None
         self._waiting: list[tuple[Obj, bool, asyncio.Future[None]]] = []
-        self._keys = CertifiedKeys()
+        self._keys = CertifiedKeys(recorded_keys)
         self._writing: asyncio.Task[None] | None = None
         self._has_warned = False
 
@@ -131,11 +132,13 @@ class IssuanceLogWriter:
         """Return the places of entries that want a fresh key and have none, by every record up to `head`.
 
         The record after `head` is created only once, so that no other writer's entry can come between. A cluster whose records are
-        not watched claims nothing. Raises StorageError while the view lacks a record.
+        not watched claims nothing. Raises StorageError while the view lacks a record, UnreadableObjectError for one that cannot be
+        read.
         """
-        view = self._api.views.get(PLURAL)
-        if view is None or not any(fresh_key for _, fresh_key in batch):
+        unguarded = self._api.views.get(PLURAL)
+        if unguarded is None or not any(fresh_key for _, fresh_key in batch):
             return []
+        view = Guarded(PLURAL, unguarded)
         # A view without the newest record could lack the certificate of the same key.
         if head is not START and view.get(record_name(head.sequence)) is None:
             raise StorageError("the newest record of the issuance log has not arrived here yet")

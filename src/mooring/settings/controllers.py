@@ -25,10 +25,18 @@ parse_grace_period = duration_within(timedelta(seconds=10), timedelta(hours=24))
 _within_silence = duration_within(timedelta(hours=1), timedelta(days=3650))
 """An hour: a setting for all machines must not remove those that are being repaired."""
 
+_within_retention = duration_within(timedelta(days=30), timedelta(days=36500))
+"""30 days: admission deletes no record earlier (`mooring.api.mooring.lineagerecord.MIN_RETENTION`)."""
+
 
 def parse_silence(value: timedelta | None, key: str) -> timedelta | None:
     """Return the silence after which machines are removed; None for never. Raises ConfigError."""
     return None if value is None else _within_silence(value, key)
+
+
+def parse_retention(value: timedelta | None, key: str) -> timedelta | None:
+    """Return the time that records of the issuance log outlive their certificates; None for ever. Raises ConfigError."""
+    return None if value is None else _within_retention(value, key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +65,14 @@ class ControllerManagerSettings(Settings):
         "machine whose token says otherwise follows its token.",
         default_note="never",
         parse=parse_silence,
+    )
+    issuance_log_retention: timedelta | None = setting(
+        OPTIONAL_DURATION,
+        default=None,
+        meaning="Time, such as 365d, after the end of its certificates after which a record of the issuance log is deleted; at "
+        "least 30d.",
+        default_note="records stay",
+        parse=parse_retention,
     )
 
 

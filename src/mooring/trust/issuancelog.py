@@ -30,7 +30,9 @@ from mooring.pki.x509.bundles import load_public_keys
 #   sha256:<hex>.
 # * The signature is ECDSA with SHA-256 (RFC 6979 is not needed: each is verified, none compared) over the text of the hash.
 # * A checkpoint is `<hash>@<sequence>`.
+# * An entry of the event Trimmed has the checkpoint up to which records may be missing, and the last end of their certificates.
 
+TRIMMED = "Trimmed"
 NAME_DIGITS = 16
 """Digits of a record's name. Names sort as numbers do, and no server writes 10^16 records."""
 BEFORE_FIRST = "sha256:" + "0" * 64
@@ -78,6 +80,12 @@ def parse_checkpoint(text: str) -> Checkpoint:
             "not a checkpoint: give what `mooring issuance checkpoint` printed, sha256:<64 hex digits>@<number>"
         )
     return Checkpoint(int(match[2]), match[1])
+
+
+def trimmed_to(entry: Obj) -> Checkpoint | None:
+    """Return the last record that an entry allows to be missing; None for an entry of another event, or without a checkpoint."""
+    match = _CHECKPOINT.fullmatch(entry.get("checkpoint", "")) if entry.get("event") == TRIMMED else None
+    return Checkpoint(int(match[2]), match[1]) if match else None
 
 
 def canonical(sequence: int, previous: str, entries: Sequence[Obj]) -> bytes:
@@ -154,6 +162,8 @@ def signer_of(spec: Obj) -> str:
 #
 # Rules kept here:
 # * Records must be numbered from 1 without a gap. Each must have the hash of its content, and name the hash of the one before it.
+# * The first records may be missing up to a checkpoint that an entry of the event Trimmed has. Of the records up to there, those
+#   that are still there follow each other, and the checkpoint is one of them.
 # * Signatures are compared with the trusted keys, if any are given. A record without a signature is then a fault.
 # * A cut of the last records leaves a chain that is valid in itself. It is found by checkpoints that are kept elsewhere, and by
 #   certificates that exist and are not recorded.
@@ -173,6 +183,11 @@ class VerifiedIssuanceLog:
 
     records: int = 0
     entries: list[Obj] = field(default_factory=list)
+    """Entries of certificates, in the order of their issue."""
+    start: Checkpoint = START
+    """The record before the first one that is there."""
+    trimmed_until: str = ""
+    """Last end of the certificates whose records may be missing; "" for a log that was never trimmed."""
     head: Checkpoint = START
     faults: list[Fault] = field(default_factory=list)
     signers: dict[str, int] = field(default_factory=dict)
@@ -183,9 +198,12 @@ def verify(
     records: Iterable[Obj], checkpoints: Sequence[Checkpoint] = (), trusted_keys: Collection[str] = ()
 ) -> VerifiedIssuanceLog:
     """Verify a chain up to its first fault, and compare it with checkpoints. `trusted_keys`: fingerprints, sha256:<hex>."""
-    result = VerifiedIssuanceLog()
-    reached = {START.sequence: START.hash}
-    for record in sorted(records, key=lambda one: str(one["metadata"]["name"])):
+    ordered = sorted(records, key=lambda one: str(one["metadata"]["name"]))
+    start = _start(ordered)
+    result = VerifiedIssuanceLog(start=start, head=start)
+    reached = {start.sequence: start.hash}
+    trims: list[Checkpoint] = []
+    for record in ordered:
         fault = _fault(record, result.head, trusted_keys, result.signers)
         if fault:
             result.faults.append(Fault(record["metadata"]["name"], fault))
@@ -194,10 +212,27 @@ def verify(
         result.head = Checkpoint(result.head.sequence + 1, spec["hash"])
         reached[result.head.sequence] = result.head.hash
         result.records += 1
-        result.entries += spec.get("entries") or []
+        for entry in spec.get("entries") or ():
+            if entry.get("event") != TRIMMED:
+                result.entries.append(entry)
+            elif (trim := trimmed_to(entry)) is not None:
+                trims.append(trim)
+                result.trimmed_until = max(result.trimmed_until, entry.get("notAfter", ""))
     if not result.faults:
-        result.faults += _checkpoint_faults(reached, result.head, checkpoints)
+        trims = [trim for trim in trims if trim.sequence >= start.sequence]
+        result.faults += _checkpoint_faults(reached, start, result.head, (*trims, *checkpoints))
     return result
+
+
+def _start(ordered: Sequence[Obj]) -> Checkpoint:
+    """Return the record before the first one that is there; START unless a later entry allows it to be missing."""
+    first = sequence_of(ordered[0]["metadata"]["name"]) if ordered else None
+    if first is None or first == START.sequence + 1:
+        return START
+    trims = (trimmed_to(entry) for one in ordered for entry in (one.get("spec") or {}).get("entries") or ())
+    if max((trim.sequence for trim in trims if trim is not None), default=START.sequence) < first - 1:
+        return START
+    return Checkpoint(first - 1, (ordered[0].get("spec") or {}).get("previous", ""))
 
 
 def _fault(record: Obj, head: Checkpoint, trusted_keys: Collection[str], signers: dict[str, int]) -> str:
@@ -223,10 +258,18 @@ def _fault(record: Obj, head: Checkpoint, trusted_keys: Collection[str], signers
     return ""
 
 
-def _checkpoint_faults(reached: dict[int, str], head: Checkpoint, checkpoints: Iterable[Checkpoint]) -> Iterable[Fault]:
+def _checkpoint_faults(
+    reached: dict[int, str], start: Checkpoint, head: Checkpoint, checkpoints: Iterable[Checkpoint]
+) -> Iterable[Fault]:
     for checkpoint in sorted(set(checkpoints), key=lambda one: one.sequence):
         found = reached.get(checkpoint.sequence)
-        if found is None:
+        if checkpoint.sequence < start.sequence:
+            yield Fault(
+                record_name(checkpoint.sequence),
+                f"it was trimmed, so that the checkpoint {checkpoint} cannot be compared: keep a newer one, which mooring issuance "
+                "checkpoint prints",
+            )
+        elif found is None:
             yield Fault(
                 record_name(head.sequence + 1),
                 f"it is missing: the checkpoint {checkpoint} says that there were {checkpoint.sequence} records, and there are "
@@ -273,11 +316,14 @@ def node_of_user(username: str) -> str:
     return ""
 
 
-def descendants(entries: Iterable[Obj], token_id: str) -> list[Obj]:
-    """Return the entries of the certificates that a token bought, and of their renewals, in order of issue."""
+def descendants(entries: Iterable[Obj], token_id: str, members: Collection[str] = ()) -> list[Obj]:
+    """Return the entries of the certificates that a token bought, and of their renewals, in order of issue.
+
+    `members`: names of nodes that the token obtained, of which a trimmed log may lack the first record.
+    """
     found: list[Obj] = []
     certificates: set[str] = set()
-    nodes: set[str] = set()
+    nodes: set[str] = set(members)
     recorded: set[str] = set()
     for entry in entries:
         credential = entry.get("credential", "").removeprefix(CREDENTIAL)

@@ -38,7 +38,7 @@ from mooring.storage.memory import MemoryStorage
 from mooring.storage.restores import Restore, read_restores, record_restore
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, to_secret
-from mooring.trust.issuancelog import Checkpoint
+from mooring.trust.issuancelog import START, Checkpoint, new_record, record_name
 from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.keyset import SharedKeySet
 from mooring.trust.storewatermark import Watermark, parse_watermark
@@ -853,6 +853,30 @@ def test_a_record_of_the_issuance_log_that_is_gone_stays_as_evidence(
     in_registry(tmp_path, remember)
     assert f"the store has no record {HEAD}" in caplog.text
     assert read_watermark(tmp_path).issuance_log == (HEAD,)
+
+
+def test_a_server_that_was_stopped_while_others_trimmed_the_log_starts_as_usual(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, head = new_record(START, [{"time": MOMENT, "event": "Issued", "notAfter": MOMENT}], None)
+    trim = {"time": MOMENT, "event": "Trimmed", "checkpoint": str(head), "notAfter": MOMENT}
+    second, end = new_record(head, [trim], None)
+
+    async def trimmed(parts: RegistryParts, watermark: StoreWatermark) -> None:
+        for record in (first, second):
+            await create(parts, "lineagerecords", record)
+        await delete(parts, "lineagerecords", record_name(1))
+
+    async def remember(parts: RegistryParts, watermark: StoreWatermark) -> None:
+        assert watermark.is_settled
+
+    in_registry(tmp_path, trimmed)
+    watermark = read_watermark(tmp_path)
+    assert watermark.issuance_log == (end,)
+    (tmp_path / FILE_NAME).write_bytes(replace(watermark, issuance_log=(head,)).encode())
+    in_registry(tmp_path, remember)
+    assert "issuance log" not in caplog.text
+    assert read_watermark(tmp_path).issuance_log == (end,)
 
 
 async def store_at(revision: int) -> MemoryStorage:

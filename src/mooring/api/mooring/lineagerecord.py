@@ -3,23 +3,36 @@
 Rules kept here:
 * The name is the sequence number. A create under the next name is therefore the compare-and-swap: no two
   writers fork the chain.
-* Validation computes the hash again. Admission sees to the order, and that no record is changed or deleted
+* Validation computes the hash again. Admission sees to the order, that no record is changed, and which may be deleted
   (`mooring.registry.admission.certificates`).
-* Every field is bounded and printable, because records stay for ever and their encoding must be the same in every language.
+* Every field is bounded and printable, because records stay for years and their encoding must be the same in every language.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from mooring.api.kind import Kind, is_untracked
 from mooring.api.objectmeta import NAME, NONE, spec_of
 from mooring.api.paths import GROUP, STORAGE_PREFIX, VERSION
+from mooring.api.view import View, ViewFollower
 from mooring.apimachinery.resource import Column, Resource
 from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
+from mooring.clock import parse_rfc3339
 from mooring.errors import FieldError, invalid, required, too_long
-from mooring.trust.issuancelog import NAME_DIGITS, hash_of, is_hash, sequence_of
+from mooring.trust.issuancelog import (
+    NAME_DIGITS,
+    START,
+    Checkpoint,
+    checkpoint_of,
+    hash_of,
+    is_hash,
+    record_name,
+    sequence_of,
+    trimmed_to,
+)
 
 PLURAL = "lineagerecords"
 MAX_ENTRIES = 64
@@ -27,6 +40,8 @@ MAX_ENTRIES = 64
 MAX_TEXT = 1024
 """Characters of one text of an entry. Names of users that OIDC providers give are longer only by mistake."""
 EVENT_ISSUED = "Issued"
+MIN_RETENTION = timedelta(days=30)
+"""Least time that a record outlives its certificates. `mooring certs` lists certificates for as long after their end."""
 
 _HASH = "sha256:<64 hex digits>"
 
@@ -35,6 +50,44 @@ def entries_of(obj: Obj) -> list[Obj]:
     """Return the entries of a record."""
     entries: list[Obj] = spec_of(obj).get("entries") or []
     return entries
+
+
+def end_of(record: Obj) -> datetime | None:
+    """Return the last end of the certificates of a record; None where an end is not known."""
+    try:
+        return max((parse_rfc3339(entry.get("notAfter", "")) for entry in entries_of(record)), default=None)
+    except ValueError:
+        return None
+
+
+class TrimmedLog:
+    """Checkpoint up to which records of one view may be deleted, kept up to date."""
+
+    def __init__(self) -> None:
+        self._follower = ViewFollower()
+        self._newest = START
+
+    def checkpoint(self, view: View) -> Checkpoint:
+        """Return the greatest checkpoint that an entry has; START without one."""
+        start_over, records = self._follower.changes(view) or (False, ())
+        if start_over:
+            self._newest = START
+        self._newest = newest_trim((record for _, record in records if record is not None), self._newest)
+        return self._newest
+
+
+def newest_trim(records: Iterable[Obj], known: Checkpoint = START) -> Checkpoint:
+    """Return the greatest checkpoint up to which records may be missing, by the entries of `records`, or `known`."""
+    trims = (trimmed_to(entry) for record in records for entry in entries_of(record))
+    return max((known, *(trim for trim in trims if trim is not None)), key=lambda one: one.sequence)
+
+
+def is_lost(view: View, checkpoint: Checkpoint) -> bool:
+    """Return true when a readable log lacks the record of a checkpoint, and did not trim it, or has another record in its place."""
+    record = view.get(record_name(checkpoint.sequence))
+    if record is not None:
+        return checkpoint_of(record) != checkpoint
+    return newest_trim(view.list()).sequence < checkpoint.sequence
 
 
 def _name_errors(name: str) -> list[str]:

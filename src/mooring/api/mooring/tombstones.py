@@ -30,7 +30,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from mooring.api.mooring import certificaterevocation
+from mooring.api.mooring import certificaterevocation, lineagerecord
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.objectmeta import spec_of
@@ -308,11 +308,7 @@ def returning(
             yield Tombstone.SERVER_TOKEN, name, value
     if issuance_log is not None:
         records = views[LINEAGE_RECORDS]
-        record, problem = (
-            records.get(record_name(issuance_log.sequence)),
-            records.problem(record_name(issuance_log.sequence)),
-        )
-        if not problem and (record is None or record["spec"]["hash"] != issuance_log.hash):
+        if not records.problem(record_name(issuance_log.sequence)) and lineagerecord.is_lost(records, issuance_log):
             yield Tombstone.LINEAGE, "records", {"checkpoint": str(issuance_log)}
 
 

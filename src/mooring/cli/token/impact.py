@@ -23,13 +23,15 @@ import click
 
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import key_entry
+from mooring.api.mooring.nodeidentity import keys_of
+from mooring.api.objectmeta import spec_of
 from mooring.api.paths import API_VERSION
 from mooring.apimachinery.schema import Obj
 from mooring.cli import printing
 from mooring.cli.certs import inventory
 from mooring.cli.cluster import ChosenCluster, Effect, ending_options
 from mooring.cli.csr.decision import may_be_issued, refuse_waiting
-from mooring.cli.issuance import REQUESTS, fetch_records, require_whole
+from mooring.cli.issuance import REQUESTS, fetch_identities, fetch_records, require_whole
 from mooring.cli.options.flags import LISTED, TOKEN, output_option, usage
 from mooring.cli.printing import echo
 from mooring.cli.valuecompletion import complete_token
@@ -80,8 +82,9 @@ def impact(token: str, revoke: bool, dry_run: bool, force: bool, output: str, ch
         echo(f"The membership of a machine of this token that is silent for {format_duration(silence)} ends.", err=True)
     if revoke:
         echo(
-            "Not reached: certificates from before the records began, certificates made with mooring certs or by another CA, and "
-            "what the machines have read: Secrets of their Pods, tokens of ServiceAccounts.",
+            "Not reached: certificates from before the records began, those of machines that have left and whose records were "
+            "trimmed, certificates made with mooring certs or by another CA, and what the machines have read: Secrets of their "
+            "Pods, tokens of ServiceAccounts.",
             err=True,
         )
 
@@ -101,10 +104,8 @@ async def _work(
     for _ in range(MAX_PASSES):
         if revoke and not dry_run:
             await _refuse_requests(client, token_id, chosen)
-        verified = verify(await fetch_records(client, chosen.clock, chosen.timeout))
-        require_whole(verified)
-        entries = descendants(verified.entries, token_id)
-        ends = _ends_by_key(entries)
+        entries, keys = await _descendants(client, token_id, chosen)
+        ends = _ends_by_key([*entries, *keys])
         if not revoke or not set(ends) - revoked:
             break
         for key in sorted(set(ends) - revoked):
@@ -115,6 +116,18 @@ async def _work(
             "new certificates appear as fast as they are revoked; see mooring issuance list, and run this again"
         )
     return entries, sum(map(may_be_issued, await _requests(client, token_id, chosen)))
+
+
+async def _descendants(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> tuple[list[Obj], list[Obj]]:
+    """Return the entries of the certificates that descend from the token, and keys of its members that a trimmed log may lack."""
+    verified = verify(await fetch_records(client, chosen.clock, chosen.timeout))
+    require_whole(verified)
+    if not verified.trimmed_until:
+        return descendants(verified.entries, token_id), []
+    identities = await fetch_identities(client, chosen.clock, chosen.timeout)
+    members = [one for one in identities if spec_of(one).get("token") == token_id]
+    names = {one["metadata"]["name"] for one in members}
+    return descendants(verified.entries, token_id, names), [key for one in members for key in keys_of(one)]
 
 
 async def _silence(client: ClusterClient, token_id: str) -> timedelta | None:
@@ -152,8 +165,7 @@ async def _delete_token(client: ClusterClient, token_id: str, dry_run: bool, cho
 
 async def _refuse_unknown(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> None:
     """Raise ConfigError when a token that does not exist has left no trace either: it may be an error of typing."""
-    verified = verify(await fetch_records(client, chosen.clock, chosen.timeout))
-    if descendants(verified.entries, token_id) or await _requests(client, token_id, chosen):
+    if any(await _descendants(client, token_id, chosen)) or await _requests(client, token_id, chosen):
         echo(f'bootstrap token "{token_id}" is deleted already', err=True)
         return
     secrets = await inventory.readable_objects(client, "secrets", NAMESPACE) or ()

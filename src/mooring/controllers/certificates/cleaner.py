@@ -1,4 +1,4 @@
-"""Deletion of old certificate requests and entries of the denylist, and denial of requests that were revoked."""
+"""Deletion of old certificate requests, records of the issuance log and entries of the denylist, and denial of revoked requests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, co
 from mooring.api.certificates.requeststate import REQUESTS, is_issued
 from mooring.api.mooring.certificaterevocation import KEPT_AFTER_EXPIRY, key_entry, node_entry
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
+from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
+from mooring.api.mooring.lineagerecord import TrimmedLog, end_of, newest_trim
 from mooring.api.objectmeta import spec_of
-from mooring.api.view import Views
+from mooring.api.view import View, Views
 from mooring.apimachinery.schema import Obj
-from mooring.clock import parse_rfc3339
-from mooring.controllers.actions import Action, Delete, Entropy, Key, Overdue, Requeue
+from mooring.clock import parse_rfc3339, rfc3339
+from mooring.controllers.actions import Action, Delete, Entropy, Key, Overdue, RecordIssuance, Requeue
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL, Hold, PendingIssue
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import first_certificate
+from mooring.trust.issuancelog import START, TRIMMED, checkpoint_of, record_name
 
 # certificatesigningrequest-cleaner-controller: deletes old CertificateSigningRequests.
 #
@@ -188,6 +191,75 @@ def _day_of(entry: Obj) -> str:
     """Return the day of `expiresAt`, as `2026-01-31`; "" without it. Stored times are in UTC."""
     text: str = spec_of(entry).get("expiresAt") or ""
     return text[:10]
+
+
+# issuance-log-trimmer: deletes records of certificates that ended long ago.
+#
+# Rules kept here (docs/trace-a-certificate.md#trim):
+# * The oldest records go, up to the first one with a certificate that ended less than the retention ago, or whose end is not known.
+# * An entry says so first, in the chain and signed with it. Records are deleted once it is stored, from the oldest on: a trim that
+#   was killed half-way leaves no gap, and the next plan goes on with it.
+# * The clock must have said so for a day (`mooring.controllers.actions`): a deletion cannot be taken back.
+# * The log is looked at once a day, and not at each certificate.
+
+
+@dataclass(slots=True)
+class IssuanceLogTrimmer:
+    """Trims the issuance log."""
+
+    retention: timedelta | None = None
+    """Time that a record outlives its certificates, at least MIN_RETENTION; None keeps all."""
+    name: str = "issuance-log-trimmer"
+    _trimmed: TrimmedLog = field(default_factory=TrimmedLog)
+    _overdue: Overdue = field(default_factory=Overdue)
+
+    @property
+    def watches(self) -> tuple[str, ...]:
+        # a server that keeps all does not read them at its start
+        return () if self.retention is None else (LINEAGE_RECORDS,)
+
+    def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
+        """Return the key for the first record, or for one that says what was trimmed: every log has one of the two."""
+        is_first = obj["metadata"]["name"] == record_name(START.sequence + 1)
+        return (_ALL,) if not deleted and (is_first or newest_trim((obj,)) is not START) else ()
+
+    def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
+        view = views[LINEAGE_RECORDS]
+        mark = self._trimmed.checkpoint(view)
+        first = mark.sequence + 1
+        while view.get(record_name(first - 1)) is not None:
+            first -= 1
+        old = list(islice(self._old(view, first, now), MAX_DELETES))
+        left = old[: mark.sequence + 1 - first]
+        if left:
+            # what stands between two deletions keeps their order: those that follow each other are applied at once
+            return [action for one in left for action in (Delete.of(LINEAGE_RECORDS, one), Requeue(now))]
+        if all(newest_trim((one,)) is not START for one in old):  # none has a certificate
+            self._overdue.forget(key)
+            return (Requeue(now + DAY),)
+        end = max(filter(None, map(end_of, old)))
+        due = self._overdue.deletable_at(key, end, now)
+        if due > now:
+            return (Requeue(due),)
+        entry = {
+            "time": rfc3339(now),
+            "event": TRIMMED,
+            "checkpoint": str(checkpoint_of(old[-1])),
+            "notAfter": rfc3339(end),
+        }
+        return (RecordIssuance(entry), Requeue(now))
+
+    def _old(self, view: View, sequence: int, now: datetime) -> Iterator[Obj]:
+        """Yield the records from a number on whose certificates ended before the retention."""
+        while (record := view.get(record_name(sequence))) is not None:
+            end = end_of(record)
+            if self.retention is None or end is None or end + self.retention > now:
+                return
+            yield record
+            sequence += 1
+
+
+_ALL: Key = ("", "")
 
 
 # Issuance check of revocation: no certificate is issued that would take a revocation back.

@@ -95,6 +95,7 @@ class Controllers:
             service_address=api_address(network.service_cluster_ip_range),
             node_monitor_grace_period=config[ControllerManagerSettings].node_monitor_grace_period,
             end_silent_members_after=config[ControllerManagerSettings].end_silent_members_after,
+            issuance_log_retention=config[ControllerManagerSettings].issuance_log_retention,
             trusts_source_address=True,
             machine_inventory_required=config[ApprovalSettings].inventory_required,
             node_dns_suffixes=config[ApprovalSettings].node_dns_suffixes,

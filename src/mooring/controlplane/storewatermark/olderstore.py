@@ -194,7 +194,7 @@ class RememberedTombstones:
         view, last = self._views[lineagerecord.PLURAL], self._head
         if last is not None and not view.problem(record_name(last.sequence)):
             record = view.get(record_name(last.sequence))
-            if record is None or checkpoint_of(record) != last:
+            if lineagerecord.is_lost(view, last):
                 log.error(
                     "records of the issuance log are missing or were changed: the store has no record %s; "
                     "run mooring issuance verify --data-dir %s",
@@ -202,6 +202,8 @@ class RememberedTombstones:
                     self._directory,
                 )
                 self._evidence, self._head = (*self._evidence, last), None
+            elif record is None:
+                self._head = None  # other servers have trimmed the log since
         if self._head is None:
             for record in view.list():
                 self._note_record(record)

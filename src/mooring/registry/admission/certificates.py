@@ -14,6 +14,7 @@ from mooring.api.certificates.requestrecords import record_known_revocations
 from mooring.api.mooring import certificaterevocation, nodeidentity, tombstones
 from mooring.api.mooring.certificaterevocation import MAX_KNOWN
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
+from mooring.api.mooring.lineagerecord import MIN_RETENTION, TrimmedLog, end_of, entries_of
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
@@ -29,7 +30,7 @@ from mooring.registry.admission.request import AdmissionRequest
 from mooring.trust.bootstraptoken.restrictions import read_restrictions
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
-from mooring.trust.issuancelog import START, record_name, sequence_of
+from mooring.trust.issuancelog import START, checkpoint_of, record_name, sequence_of, trimmed_to
 
 # Admission plugins for certificate requests: the rights to approve and sign, and subjects that no request may have.
 #
@@ -285,18 +286,26 @@ def _known(request: AdmissionRequest, spec: Obj) -> Iterator[str]:
 
 # Admission plugin LineageAppendOnly: records of the issuance log are only appended, each after the one that it names.
 #
-# Rules kept here: no user may change or delete a record, not even its labels. A new record must follow the last one. What
-# bypasses the API, such as an edit of the database, is found by `mooring issuance verify`.
+# Rules kept here: no user may change a record, not even its labels. A new record must follow the last one. A record is deleted
+# only when a stored entry says that the log was trimmed up to it, when it is the oldest, and MIN_RETENTION after the end of its
+# certificates, whatever the entry says. What bypasses the API, such as an edit of the database, is found by
+# `mooring issuance verify`.
 
 
 class LineageAppendOnly:
     name = "LineageAppendOnly"
 
+    def __init__(self) -> None:
+        self._trimmed = TrimmedLog()
+
     def admit(self, request: AdmissionRequest) -> None:
         if request.kind.resource.plural != LINEAGE_RECORDS:
             return
-        if request.operation != "CREATE" or request.new is None:
-            raise request.forbidden("records of the issuance log are never changed or deleted")
+        if request.operation == "DELETE" and request.old is not None:
+            self._check_deletion(request, request.old)
+            return
+        if request.new is None or request.operation != "CREATE":
+            raise request.forbidden("records of the issuance log are never changed")
         sequence = sequence_of(request.name or request.new["metadata"].get("name", ""))
         if sequence is None:
             return  # validation reports the name
@@ -304,10 +313,29 @@ class LineageAppendOnly:
             raise request.forbidden(
                 "a record of the issuance log must follow the last one: spec.previous is not its hash"
             )
+        for trim in filter(None, map(trimmed_to, entries_of(request.new))):
+            trimmed = request.views[LINEAGE_RECORDS].get(record_name(trim.sequence))
+            if trimmed is None or checkpoint_of(trimmed) != trim:
+                raise request.forbidden(f"the issuance log has no record {trim} up to which it could be trimmed")
+
+    def _check_deletion(self, request: AdmissionRequest, record: Obj) -> None:
+        view, sequence, end = request.views[LINEAGE_RECORDS], sequence_of(request.name), end_of(record)
+        if sequence is None or self._trimmed.checkpoint(view).sequence < sequence:
+            raise request.forbidden(
+                "a record of the issuance log is deleted only where an entry says that the log was trimmed up to it"
+            )
+        before = record_name(sequence - 1)
+        if view.get(before) is not None or view.problem(before):
+            raise request.forbidden("records of the issuance log are deleted from the oldest on")
+        if end is None or end + MIN_RETENTION > request.change.now:
+            raise request.forbidden(
+                f"a record of the issuance log stays for {MIN_RETENTION.days} days after the end of its certificates"
+            )
 
     def _hash_before(self, request: AdmissionRequest, sequence: int) -> str | None:
         if sequence == START.sequence + 1:
-            return START.hash
+            is_trimmed = self._trimmed.checkpoint(request.views[LINEAGE_RECORDS]) is not START
+            return None if is_trimmed else START.hash
         before = request.views[LINEAGE_RECORDS].get(record_name(sequence - 1))
         return before["spec"].get("hash") if before is not None else None
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from mooring.api.certificates.requestrecords import FAILED, conditions_of, source_address_of
@@ -327,129 +328,37 @@ def _bounded(text: str) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in text[:MAX_TEXT])
 
 
-# Keys that the issuance log has certificates of: an index for rules that want a fresh key.
+# Keys that have certificates: an index for rules that want a fresh key.
 #
 # Rules kept here:
-# * The issuance log has an entry before a certificate is published, and keeps it. So a key is known for the life of its
-#   certificate, also when the CertificateSigningRequest was deleted long ago.
-# * A certificate that has ended does not count, nor does the entry of the request itself: its signature may be repeated.
-# * Records are never changed, so that each is read once.
+# * The issuance log has an entry before a certificate is published, and keeps it beyond the end of the certificate. So a key is
+#   known for the life of its certificate, also when the CertificateSigningRequest was deleted long ago.
+# * A certificate that has ended does not count, nor does that of the request itself: its signature may be repeated.
+# * Each object is read once after a change.
+
+Certified = frozenset[tuple[str, tuple[str, datetime]]]
+"""Fingerprints of keys, each with a certificate: what names it, and its end."""
+_UNTIL_IT_GOES = datetime.max.replace(tzinfo=UTC)
+"""End of a certificate that counts for as long as its object is there."""
 
 
 class CertifiedKeys:
-    """Index of one view of the issuance log, by public key."""
-
-    def __init__(self) -> None:
-        self._follower = ViewFollower()
-        self._ends: dict[str, dict[str, datetime]] = {}
-        """By key, and by uid of the request: the end of its certificate."""
-
-    def has(self, view: View, public_key: str, now: datetime, *, other_than: str) -> bool:
-        """Return true when another request than that with this uid has a certificate of the key that is valid at `now`."""
-        changes = self._follower.changes(view)
-        if changes is not None:
-            start_over, records = changes
-            if start_over:
-                self._ends.clear()
-            for _, record in records:
-                for entry in () if record is None else entries_of(record):
-                    self._add(entry)
-        return any(uid != other_than and end >= now for uid, end in self._ends.get(public_key, {}).items())
-
-    def _add(self, entry: Obj) -> None:
-        if entry.get("event") != EVENT_ISSUED or "publicKey" not in entry:
-            return
-        try:
-            end = parse_rfc3339(entry.get("notAfter", ""))
-        except ValueError:
-            return
-        self._ends.setdefault(entry["publicKey"], {})[entry.get("requestUID", "")] = end
-
-
-POLICY_REASON = "SigningPolicy"
-
-
-class SignerPolicy:
-    """Checks requests against the policy in force."""
-
-    name = "signer-policy"
-    watches = (IDENTITIES,)
-
-    def __init__(self, policy: Callable[[], SigningPolicy]) -> None:
-        self._policy = policy
-        self._issued = _CertifiedKeys(_requested_keys)
-        self._recorded = _CertifiedKeys(_recorded_keys)
-        self._issuance_log = CertifiedKeys()
-
-    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
-        policy = self._policy()
-        if pending.signer_name not in policy.signers:
-            return None
-        rule = policy.rule_for(pending)
-        if rule is None:
-            return _hold(pending, f"no rule is for requests of {pending.username or 'an unknown user'}")
-        problem = rule.refusal(pending.request, pending.csr["spec"].get("usages") or ())
-        if not problem and rule.fresh_key and self._is_certified(pending, views):
-            problem = "the key has a certificate already, and freshKey is true: make a new key and ask again"
-        return _hold(pending, f'rule "{rule.name}": {problem}') if problem else None
-
-    def _is_certified(self, pending: PendingIssue, views: Views) -> bool:
-        key = pending.request.key_fingerprint
-        uid = pending.csr["metadata"].get("uid", "")
-        issuance_log = views.get(LINEAGE_RECORDS)
-        if issuance_log is not None and self._issuance_log.has(
-            issuance_log, f"sha256:{key}", pending.now, other_than=uid
-        ):
-            return True
-        own = f"{request_serial_number(uid):x}"  # the record of the name that is claimed for this request
-        return self._issued.has(views, REQUESTS, key, other_than=uid) or self._recorded.has(
-            views, IDENTITIES, key, other_than=own
-        )
-
-
-def _hold(pending: PendingIssue, problem: str) -> Hold:
-    return Hold(POLICY_REASON, f"the signing policy of {pending.signer_name}: {problem}", denies=True)
-
-
-Certified = frozenset[tuple[str, str]]
-"""Fingerprints of keys, each with the uid of the request or the serial number of the certificate."""
-
-
-def _requested_keys(csr: Obj) -> Certified:
-    if not is_issued(csr):
-        return frozenset()
-    try:
-        request = parse_request(
-            base64.b64decode((csr.get("spec") or {}).get("request") or "")
-        )  # beside the small cache
-    except (RequestError, ValueError):
-        return frozenset()
-    return frozenset({(request.key_fingerprint, csr["metadata"].get("uid", ""))})
-
-
-def _recorded_keys(identity: Obj) -> Certified:
-    return frozenset(
-        (str(key.get("publicKey", "")).removeprefix("sha256:"), str(key.get("serialNumber", "")))
-        for key in keys_of(identity)
-    )
-
-
-class _CertifiedKeys:
-    """Index of the keys in a view. Each object is read once after a change."""
+    """Index of the keys in one view."""
 
     def __init__(self, read: Callable[[Obj], Certified]) -> None:
         self._read = read
         self._follower = ViewFollower()
         self._by_object: dict[NamespacedName, Certified] = {}
-        self._certificates: dict[str, dict[str, int]] = {}
+        self._certificates: dict[str, dict[tuple[str, datetime], int]] = {}
+        """By key: its certificates, each with the number of objects that have it."""
 
-    def has(self, views: Views, plural: str, key: str, *, other_than: str) -> bool:
-        """Return true when an object of the view has the key for a certificate other than `other_than`."""
-        self._follow(views, plural)
-        return any(one != other_than for one in self._certificates.get(key, ()))
+    def has(self, view: View, key: str, now: datetime, *, other_than: str) -> bool:
+        """Return true when an object of the view has a certificate of the key that is valid at `now`, other than `other_than`."""
+        self._follow(view)
+        return any(name != other_than and end >= now for name, end in self._certificates.get(key, ()))
 
-    def _follow(self, views: Views, plural: str) -> None:
-        changes = self._follower.changes(views[plural])
+    def _follow(self, view: View) -> None:
+        changes = self._follower.changes(view)
         if changes is None:
             return
         start_over, objects = changes
@@ -470,3 +379,74 @@ class _CertifiedKeys:
             for key, certificate in found:
                 counts = self._certificates.setdefault(key, {})
                 counts[certificate] = counts.get(certificate, 0) + 1
+
+
+def recorded_keys(record: Obj) -> Certified:
+    """Return the keys in a record of the issuance log, each with the uid of its request."""
+    found: set[tuple[str, tuple[str, datetime]]] = set()
+    for entry in entries_of(record):
+        if entry.get("event") == EVENT_ISSUED and "publicKey" in entry:
+            with suppress(ValueError):
+                found.add((entry["publicKey"], (entry.get("requestUID", ""), parse_rfc3339(entry.get("notAfter", "")))))
+    return frozenset(found)
+
+
+def _requested_keys(csr: Obj) -> Certified:
+    if not is_issued(csr):
+        return frozenset()
+    try:
+        request = parse_request(
+            base64.b64decode((csr.get("spec") or {}).get("request") or "")
+        )  # beside the small cache
+    except (RequestError, ValueError):
+        return frozenset()
+    return frozenset({(f"sha256:{request.key_fingerprint}", (csr["metadata"].get("uid", ""), _UNTIL_IT_GOES))})
+
+
+def _keys_of_node(identity: Obj) -> Certified:
+    return frozenset(
+        (str(key.get("publicKey", "")), (str(key.get("serialNumber", "")), _UNTIL_IT_GOES)) for key in keys_of(identity)
+    )
+
+
+POLICY_REASON = "SigningPolicy"
+
+
+class SignerPolicy:
+    """Checks requests against the policy in force."""
+
+    name = "signer-policy"
+    watches = (IDENTITIES,)
+
+    def __init__(self, policy: Callable[[], SigningPolicy]) -> None:
+        self._policy = policy
+        self._issued = CertifiedKeys(_requested_keys)
+        self._of_nodes = CertifiedKeys(_keys_of_node)
+        self._issuance_log = CertifiedKeys(recorded_keys)
+
+    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
+        policy = self._policy()
+        if pending.signer_name not in policy.signers:
+            return None
+        rule = policy.rule_for(pending)
+        if rule is None:
+            return _hold(pending, f"no rule is for requests of {pending.username or 'an unknown user'}")
+        problem = rule.refusal(pending.request, pending.csr["spec"].get("usages") or ())
+        if not problem and rule.fresh_key and self._is_certified(pending, views):
+            problem = "the key has a certificate already, and freshKey is true: make a new key and ask again"
+        return _hold(pending, f'rule "{rule.name}": {problem}') if problem else None
+
+    def _is_certified(self, pending: PendingIssue, views: Views) -> bool:
+        key, now = f"sha256:{pending.request.key_fingerprint}", pending.now
+        uid = pending.csr["metadata"].get("uid", "")
+        issuance_log = views.get(LINEAGE_RECORDS)
+        if issuance_log is not None and self._issuance_log.has(issuance_log, key, now, other_than=uid):
+            return True
+        own = f"{request_serial_number(uid):x}"  # the record of the name that is claimed for this request
+        return self._issued.has(views[REQUESTS], key, now, other_than=uid) or self._of_nodes.has(
+            views[IDENTITIES], key, now, other_than=own
+        )
+
+
+def _hold(pending: PendingIssue, problem: str) -> Hold:
+    return Hold(POLICY_REASON, f"the signing policy of {pending.signer_name}: {problem}", denies=True)

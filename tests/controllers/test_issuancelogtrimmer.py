@@ -1,0 +1,151 @@
+"""The controller that trims the issuance log: which records go, what it says first, and for what it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from mooring.api.mooring.lineagerecord import MIN_RETENTION, PLURAL
+from mooring.apimachinery.schema import Obj
+from mooring.clock import rfc3339
+from mooring.controllers.actions import GRACE, Action, Delete, RecordIssuance, Requeue
+from mooring.controllers.certificates import cleaner
+from mooring.controllers.certificates.cleaner import DAY, IssuanceLogTrimmer
+from mooring.trust.issuancelog import START, Checkpoint, new_record, record_name
+from tests.support.plans import NOW, enqueued, moment, plan, views, with_metadata
+
+OLD = moment(-MIN_RETENTION)
+"""End of a certificate whose record may go."""
+
+
+def of(end: str) -> Obj:
+    return {"time": moment(-5 * MIN_RETENTION), "event": "Issued", "notAfter": end}
+
+
+def trimmed(to: Checkpoint, end: str = OLD) -> Obj:
+    return {"time": moment(-MIN_RETENTION), "event": "Trimmed", "checkpoint": str(to), "notAfter": end}
+
+
+def log_of(*ends: str) -> tuple[list[Obj], list[Checkpoint]]:
+    """Return one stored record for each end of a certificate, and the checkpoints of all."""
+    records, heads = list[Obj](), [START]
+    for end in ends:
+        append(records, heads, of(end))
+    return records, heads
+
+
+def append(records: list[Obj], heads: list[Checkpoint], entry: Obj) -> None:
+    record, head = new_record(heads[-1], [entry], None)
+    records.append(with_metadata(record, uid=f"uid-of-{head.sequence}", resourceVersion="7"))
+    heads.append(head)
+
+
+def planned(
+    records: Sequence[Obj], trimmer: IssuanceLogTrimmer | None = None, after: timedelta = timedelta()
+) -> list[Action]:
+    return plan(trimmer or IssuanceLogTrimmer(MIN_RETENTION), ("", ""), views(lineagerecords=records), NOW + after)
+
+
+def deleted(actions: Sequence[Action]) -> list[int]:
+    """Return the numbers of the records that are deleted."""
+    return [int(action.name) for action in actions if isinstance(action, Delete)]
+
+
+@pytest.mark.parametrize(
+    ("ends", "upto"),
+    [
+        pytest.param([OLD], 1, id="a log of one record"),
+        pytest.param([OLD, OLD, moment(-MIN_RETENTION + 2 * DAY), OLD], 2, id="up to the first that is younger"),
+        pytest.param([OLD, "soon", OLD], 1, id="or whose end is not known"),
+    ],
+)
+def test_the_chain_says_first_that_the_oldest_records_go(ends: list[str], upto: int) -> None:
+    records, heads = log_of(*ends)
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    assert planned(records, trimmer) == [Requeue(NOW + GRACE)], "the clock must say so for a day"
+    (recorded, again) = planned(records, trimmer, GRACE)
+    assert recorded == RecordIssuance(
+        {
+            "time": rfc3339(NOW + GRACE),
+            "event": "Trimmed",
+            "checkpoint": str(heads[upto]),
+            "notAfter": OLD,
+        }
+    )
+    assert again == Requeue(NOW + GRACE)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param([moment(-MIN_RETENTION + DAY), OLD], id="the oldest is younger"),
+        pytest.param(["soon", OLD], id="its end is not known"),
+        pytest.param([], id="no record"),
+    ],
+)
+def test_nothing_goes_and_the_log_is_looked_at_in_a_day(ends: list[str]) -> None:
+    assert planned(log_of(*ends)[0]) == [Requeue(NOW + DAY)]
+
+
+def test_records_are_deleted_from_the_oldest_on_once_the_chain_says_so() -> None:
+    records, heads = log_of(OLD, OLD, OLD)
+    append(records, heads, trimmed(heads[2]))
+    actions = planned(records)
+    assert deleted(actions) == [1, 2]
+    assert isinstance(actions[1], Requeue), "what follows a deletion at once would be applied beside it"
+    assert deleted(planned(records[1:])) == [2], "a trim that was killed half-way goes on"
+
+
+def test_a_record_without_a_certificate_goes_with_those_after_it_and_not_for_itself() -> None:
+    records, heads = log_of(OLD)
+    append(records, heads, trimmed(heads[1]))
+    assert planned(records[1:]) == [Requeue(NOW + DAY)]
+    append(records, heads, of(OLD))
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    planned(records[1:], trimmer)
+    recorded = planned(records[1:], trimmer, GRACE)[0]
+    assert isinstance(recorded, RecordIssuance)
+    assert recorded.entry["checkpoint"] == str(heads[3])
+
+
+def test_what_an_entry_allows_and_the_retention_does_not_stays() -> None:
+    records, heads = log_of(moment(timedelta()), OLD)
+    append(records, heads, trimmed(heads[2]))
+    assert planned(records) == [Requeue(NOW + DAY)]
+
+
+def test_a_long_log_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaner, "MAX_DELETES", 2)
+    records, heads = log_of(OLD, OLD, OLD)
+    append(records, heads, trimmed(heads[3]))
+    assert deleted(planned(records)) == [1, 2]
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    planned(records[:3], trimmer)
+    recorded = planned(records[:3], trimmer, GRACE)[0]
+    assert isinstance(recorded, RecordIssuance)
+    assert recorded.entry["checkpoint"] == str(heads[2])
+
+
+def test_a_clock_that_goes_back_keeps_the_records() -> None:
+    records, _ = log_of(OLD)
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    assert planned(records, trimmer) == [Requeue(NOW + GRACE)]
+    assert planned(records, trimmer, -DAY) == [Requeue(NOW)]
+    assert planned(records, trimmer, GRACE) == [Requeue(NOW + 2 * GRACE)]
+
+
+def test_every_log_has_a_record_that_plans() -> None:
+    records, heads = log_of(OLD, OLD)
+    append(records, heads, trimmed(heads[1]))
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    assert enqueued(trimmer, views(lineagerecords=records[:2])) == [("", "")], "the first"
+    assert enqueued(trimmer, views(lineagerecords=records[1:])) == [("", "")], "one that says what was trimmed"
+    assert trimmer.keys(PLURAL, records[0], True, views()) == ()
+    assert records[0]["metadata"]["name"] == record_name(1)
+
+
+def test_a_server_that_keeps_all_reads_none() -> None:
+    assert IssuanceLogTrimmer().watches == ()
+    assert planned(log_of(OLD)[0], IssuanceLogTrimmer()) == [Requeue(NOW + DAY)]
