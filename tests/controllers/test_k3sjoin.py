@@ -117,16 +117,40 @@ def written(finding: CheckResult | None) -> tuple[type, Obj]:
     return type(action), without_times(action.obj["spec"])
 
 
-def test_a_start_with_the_password_makes_room_by_the_oldest_key() -> None:
-    """An agent by k3s's way gets another certificate at each start."""
+BY_CERTIFICATE = ["X509SHA256=" + "c" * 64]
+"""Credential of a request that was made with a client certificate, and not with a token."""
+
+
+@pytest.mark.parametrize(
+    ("username", "credential", "same", "dropped"),
+    [
+        pytest.param(AGENT, [], None, 0, id="a token and the password: the oldest"),
+        pytest.param(NODE, BY_CERTIFICATE, None, None, id="the password alone, which a copy has, too: none"),
+        pytest.param(NODE, BY_CERTIFICATE, 2, 2, id="but an earlier certificate of the same key"),
+        pytest.param(AGENT, [], 2, 2, id="which goes before the oldest"),
+    ],
+)
+def test_which_key_makes_room_at_a_start_by_k3s_way(
+    username: str, credential: list[str], same: int | None, dropped: int | None
+) -> None:
+    """An agent of k3s gets another certificate at each start, for the key that it keeps."""
     keys = [{**OLD, "publicKey": "sha256:" + f"{number:064x}"} for number in range(MAX_KEYS)]
+    if same is not None:
+        keys[same]["publicKey"] = ENTRY["publicKey"]
     uses = [
         {"certificate": OLD["publicKey"], "publicKey": key["publicKey"], "firstUsed": moment(-HOUR)} for key in keys
     ]
     found = dict(seen({**OWNED, "keys": keys}, node=True))
     (obj,) = found["nodeidentities"].list()
     found["nodeidentities"] = FixedView([{**obj, "status": {"certificates": uses}}])
-    assert written(OWNERSHIP.check(asked(), found))[1]["keys"] == [*keys[1:], ENTRY]
+    request = asked(username=username)
+    request.csr["spec"]["extra"]["authentication.kubernetes.io/credential-id"] = credential
+    finding = OWNERSHIP.check(request, found)
+    if dropped is None:
+        assert reason(finding) == "TooManyCertificates"
+    else:
+        left = [key["publicKey"] for key in written(finding)[1]["keys"]]
+        assert left == [key["publicKey"] for key in (*keys[:dropped], *keys[dropped + 1 :], ENTRY)]
 
 
 def reason(finding: CheckResult | None) -> str:
@@ -346,6 +370,7 @@ COMPANION = {
     "publicKey": f"sha256:{public_key_fingerprint(KEYS[K3S_KUBE_PROXY_CLIENT])}",
 }
 FORMER = {**OLD, "notAfter": moment(-HOUR)}
+SAME = {**OLD, "publicKey": COMPANION["publicKey"]}
 
 
 @pytest.mark.parametrize(
@@ -357,8 +382,8 @@ FORMER = {**OLD, "notAfter": moment(-HOUR)}
             id="expired ones are dropped",
         ),
         pytest.param(
-            seen({**OWNED, "companions": [OLD] * MAX_KEYS}), Update,
-            {**OWNED, "companions": [*[OLD] * (MAX_KEYS - 1), COMPANION]}, id="and the oldest of many",
+            seen({**OWNED, "companions": [OLD, SAME, *[OLD] * (MAX_KEYS - 2)]}), Update,
+            {**OWNED, "companions": [*[OLD] * (MAX_KEYS - 1), COMPANION]}, id="among many an earlier one of the same key",
         ),
         pytest.param(seen(), Create, {"companions": [COMPANION], "sourceAddress": HERE}, id="one older than its record"),
     ],
@@ -384,6 +409,14 @@ def test_who_has_a_certificate_of_a_shared_user(found: Views, username: str, aut
     finding = OWNERSHIP.check(asked(K3S_KUBE_PROXY_CLIENT, username, automatic=automatic), found)
     assert reason(finding) == expected
     assert isinstance(finding, Hold) or finding is None
+
+
+def test_many_certificates_of_shared_users_wait_for_a_person() -> None:
+    """A copy of the machine must not push out those of the machine."""
+    found = seen({**OWNED, "companions": [OLD] * MAX_KEYS}, node=True)
+    assert reason(OWNERSHIP.check(asked(K3S_KUBE_PROXY_CLIENT, NODE), found)) == "TooManyCertificates"
+    approved = written(OWNERSHIP.check(asked(K3S_KUBE_PROXY_CLIENT, NODE, automatic=False), found))[1]
+    assert approved["companions"] == [*[OLD] * (MAX_KEYS - 1), COMPANION]
 
 
 def test_a_person_may_approve_a_certificate_of_a_shared_user() -> None:

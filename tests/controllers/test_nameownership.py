@@ -381,6 +381,11 @@ def test_a_date_that_another_server_wrote_wrongly_drops_no_key() -> None:
 LONG_AGO, JUST_NOW = {"recordedAt": moment(-HOUR)}, {"recordedAt": moment(timedelta(minutes=-59))}
 
 
+def by_key(number: int) -> Obj:
+    """Return what a server records of a request with the certificate of a key, whose hash is that of the key here."""
+    return {"authentication.kubernetes.io/credential-id": [f"X509SHA256={number:064x}"]}
+
+
 @pytest.mark.parametrize(
     ("times", "used", "asked", "dropped"),
     [
@@ -391,6 +396,14 @@ LONG_AGO, JUST_NOW = {"recordedAt": moment(-HOUR)}, {"recordedAt": moment(timede
         pytest.param(
             {}, range(MAX_KEYS), pending(NODE, automatic=False), 0, id="a person decides that the oldest goes"
         ),
+        pytest.param(
+            {},
+            range(MAX_KEYS),
+            pending(NODE, automatic=False, extra=by_key(0)),
+            1,
+            id="but not the key with which the machine asks",
+        ),
+        pytest.param({}, (), pending(NODE, extra=by_key(0)), 0, id="a use that is not recorded yet keeps none"),
     ],
 )
 def test_what_makes_room_among_many_keys(
@@ -400,7 +413,8 @@ def test_what_makes_room_among_many_keys(
         {"publicKey": "sha256:" + f"{number:064x}", "notAfter": moment(HOUR), **times} for number in range(MAX_KEYS)
     ]
     uses = [
-        {"certificate": CERTIFICATE, "publicKey": keys[one]["publicKey"], "firstUsed": moment(-HOUR)} for one in used
+        {"certificate": keys[one]["publicKey"], "publicKey": keys[one]["publicKey"], "firstUsed": moment(-HOUR)}
+        for one in used
     ]
     finding = CHECK.check(
         asked, views(nodeidentities=[thing("n1", spec={"keys": keys}, status={"certificates": uses})], nodes=NODES)
@@ -411,7 +425,21 @@ def test_what_makes_room_among_many_keys(
         assert "mooring node split n1 --keep KEY" in finding.message
     else:
         plain = without_times({"keys": keys})["keys"]
-        assert written(finding)[1]["keys"] == [*plain[:dropped], *plain[dropped + 1 :], ENTRY]
+        left = written(finding)[1]["keys"]
+        assert left[:-1] == [*plain[:dropped], *plain[dropped + 1 :]]
+        assert left[-1]["publicKey"] == ENTRY["publicKey"]
+
+
+def test_a_request_that_is_approved_late_leaves_the_machine_its_proof() -> None:
+    keys = [{**OLD, "notAfter": moment(-HOUR), "publicKey": "sha256:" + f"{number:064x}"} for number in (1, 2)]
+    uses = [
+        {"certificate": key["publicKey"], "publicKey": key["publicKey"], "firstUsed": moment(-HOUR)} for key in keys
+    ]
+    found = views(nodeidentities=[thing("n1", spec={"keys": keys}, status={"certificates": uses})], nodes=NODES)
+    left = written(CHECK.check(pending(NODE, automatic=False, extra=by_key(2)), found))[1]["keys"]
+    assert [one["publicKey"] for one in left] == [keys[1]["publicKey"], ENTRY["publicKey"]], (
+        "it may not have the key of this request any more"
+    )
 
 
 def test_a_copy_that_comes_back_first_leaves_the_machine_its_proof() -> None:

@@ -27,14 +27,15 @@ Rules kept here:
   requests it with its client certificate. Its key is recorded as a companion, beside the keys of the name, and goes with them.
 * A token with `mooring.dev/ephemeral` says after how much silence its machines are removed. The record keeps that, since the token
   expires before its machines fall silent. Their certificates are short (`longest_life`).
-* The list of keys is bounded. Those that were never used make room, and at a join by k3s's way the oldest. Otherwise a request
-  waits for a person: a copy of the machine must not push the key of the machine out by renewals.
+* The lists of keys and companions are bounded. An earlier certificate of the same key makes room, and a key that was never used;
+  at a join by k3s's way with a token the oldest does. Otherwise a request waits for a person, who lets the oldest go: a copy of the
+  machine must not push the key of the machine out. The key with which the request was made stays in any case.
 * A serving key is not recorded. Its request must name a node well, and the node must be a member.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -146,7 +147,7 @@ class NameOwnership:
         entry, end = self._entry(pending, views)
         if any(_covers(key, entry, end) for key in claim.companions):
             return None
-        return claim.companion(entry, pending.now)
+        return claim.companion(entry, pending.now, drops_used=not pending.automatic)
 
     def _entry(self, pending: PendingIssue, views: Views) -> tuple[Obj, datetime]:
         """Return the record of a certificate, and its latest end."""
@@ -186,9 +187,10 @@ class NameOwnership:
             return None
         is_owner = claim.is_by_the_machine or claim.is_password_owner or claim.holds(entry["publicKey"])
         if is_owner and not claim.has_ended:
-            # A copy of the machine could renew until the key of the machine is gone. Without a password, which an agent by
-            # k3s's way proves at each start, a full list waits for a person.
-            return claim.addition(entry, pending.now, drops_used=bool(claim.password) or not pending.automatic)
+            # A copy of the machine could renew until the key of the machine is gone. A full list waits for a person, unless the
+            # machine proves its node password beside a token, which the files of a member do not have.
+            is_joining = bool(claim.password) and not presented_certificate(pending.csr)
+            return claim.addition(entry, pending.now, drops_used=is_joining or not pending.automatic)
         # Another key gets the name only if the name is open, a person approved it, or the token names this node alone.
         if claim.is_open or not pending.automatic or claim.token_names_node:
             return claim.replacement(entry, pending.now)
@@ -261,6 +263,12 @@ class _Claim(_WantedName):
         self.source_address = address if parse_address(address) is not None else ""
         self._certificate = presented_certificate(pending.csr)
         self._proven = proven_key(pending.csr) if username == RECOVERING_PREFIX + name else ""
+        uses = uses_of(self.identity or {})
+        self._requesting = {
+            self._proven,
+            *(one["publicKey"] for one in uses if one["certificate"] == self._certificate),
+        }
+        """Keys with which the machine made the request."""
         self._is_older = was_made_before_change(pending.csr, self.identity)
         self.has_waited = self._is_older or _was_held_as_taken(pending.csr)
 
@@ -277,21 +285,25 @@ class _Claim(_WantedName):
     def addition(self, entry: Obj, now: datetime, *, drops_used: bool) -> CheckResult:
         """Return the reservation that adds a key of the same machine, and drops those that expired.
 
-        The expired key by which a machine recovers is kept until its next renewal. `drops_used`: the oldest key in use makes room.
+        The key with which the request was made is kept until the next renewal. `drops_used`: the oldest other key makes room.
         """
-        # The machine may lose power before it has fetched the new certificate. The expired key is its only proof then. Where a copy
-        # comes back first, that of the machine is its proof.
+        # The machine may lose power before it has fetched the new certificate, or a request that waited is approved when it asks
+        # for another one. Its old key, expired or not, is its only proof then. Where a copy comes back first, that of the
+        # machine is its proof.
         kept = [
             key
             for key in self.keys
             if not _is_record_of(key, entry)
             and (
                 not _has_expired(key, now)
-                or (self._proven and (key.get("publicKey") == self._proven or self._is_last(key)))
+                or key.get("publicKey") in self._requesting
+                or (self._proven and self._is_last(key))
             )
         ]
-        keys = self._bounded([*kept, entry], now, drops_used=drops_used)
-        if len(keys) > MAX_KEYS:
+        keys = _bounded(
+            [*kept, entry], lambda key: self._is_forgettable(key, now), self._requesting, drops_used=drops_used
+        )
+        if keys is None:
             return Hold(TOO_MANY, _too_many_message(self.name))
         recorded = spec_of(self.identity).get("formerCertificate", "") if self.identity is not None else ""
         former = self._certificate if not self.keys or self._certificate == recorded else ""
@@ -315,25 +327,17 @@ class _Claim(_WantedName):
         own = {use["certificate"] for use in uses if use["publicKey"] == key.get("publicKey")}
         return bool(own) and not any(use.get("parent") in own for use in uses)
 
-    def _bounded(self, keys: list[Obj], now: datetime, *, drops_used: bool) -> list[Obj]:
-        """Return at most MAX_KEYS where some may go, the oldest first: those that were never used, as their replies were lost."""
+    def _is_forgettable(self, key: Obj, now: datetime) -> bool:
+        """Return true for a key that expired, or was never used, as the reply with its certificate was lost."""
         used = {use.get("publicKey") for use in uses_of(self.identity or {})}
-        while len(keys) > MAX_KEYS:
-            free = (
-                key
-                for key in keys[:-1]
-                if _has_expired(key, now) or (key.get("publicKey") not in used and _is_settled(key, now))
-            )
-            dropped = next(free, keys[0] if drops_used else None)
-            if dropped is None:
-                break
-            keys.remove(dropped)
-        return keys
+        return _has_expired(key, now) or (key.get("publicKey") not in used and _is_settled(key, now))
 
-    def companion(self, entry: Obj, now: datetime) -> Reservation:
+    def companion(self, entry: Obj, now: datetime, *, drops_used: bool) -> CheckResult:
         """Return the reservation that records a certificate of a shared user, and drops those that expired."""
         kept = [key for key in self.companions if not _is_record_of(key, entry) and not _has_expired(key, now)]
-        companions = [*kept, entry][-MAX_KEYS:]
+        companions = _bounded([*kept, entry], drops_used=drops_used)
+        if companions is None:
+            return Hold(TOO_MANY, _too_many_message(self.name))
         if self.identity is None:  # the machine is older than its record
             return self._creation([], companions=companions)
         return Reservation((Update(PLURAL, with_spec(self.identity, companions=companions)),))
@@ -385,6 +389,30 @@ class _Claim(_WantedName):
     def _creation(self, keys: list[Obj], **fields: object) -> Reservation:
         created = new_identity(self.name, keys=keys, sourceAddress=self.source_address, **fields)
         return Reservation((Create(PLURAL, created, must_be_new=True),))
+
+
+def _bounded(
+    keys: Sequence[Obj],
+    is_forgettable: Callable[[Obj], bool] = lambda key: False,
+    stay: Collection[str] = (),
+    *,
+    drops_used: bool,
+) -> list[Obj] | None:
+    """Return at most MAX_KEYS of `keys`, whose newest is the last one; None where too few may go.
+
+    An earlier certificate of the same key goes first, and then, the oldest first, what may be forgotten. `drops_used`: any other,
+    but for the keys that `stay`.
+    """
+    kept, newest = list(keys), keys[-1].get("publicKey")
+    while len(kept) > MAX_KEYS:
+        same = (key for key in kept[:-1] if key.get("publicKey") == newest)
+        others = [key for key in kept[:-1] if key.get("publicKey") not in stay]
+        free = next(same, None) or next(filter(is_forgettable, others), None)
+        dropped = free or (others[0] if drops_used and others else None)
+        if dropped is None:
+            return None
+        kept.remove(dropped)
+    return kept
 
 
 def _is_about_a_node(pending: PendingIssue) -> bool:
