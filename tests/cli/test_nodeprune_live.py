@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 from collections.abc import Iterator
@@ -195,6 +196,7 @@ def conflict(more: Obj) -> None:
         pytest.param("cameBack", 0, {"status": "True"}, id="it reports again"),
         pytest.param("cameBack", 0, {"since": ago(DAY)}, id="it was back for a while"),
         pytest.param("cameBack", 0, {"uid": "another"}, id="it registered again"),
+        pytest.param("exempt", 0, {"annotations": {"mooring.dev/may-be-silent": "true"}}, id="it was exempted"),
         pytest.param("gone", 0, None, id="another program deleted it"),
         pytest.param("failed", 1, {}, id="other programs change it all the time"),
     ],
@@ -235,9 +237,27 @@ def test_a_node_whose_lease_is_renewed_stays(
 ) -> None:
     spec = {"renewTime": ago(renewed)} if renewed is not None else {}
     peer.put("leases", {"metadata": {"name": "c-33"}, "spec": spec}, "kube-node-lease")
+    dry = command("node", "prune", "--silent", "30d", "--dry-run", "-o", "name")
+    assert ("node/c-33" in dry.out) is not stays
     done = command("node", "prune", "--silent", "30d", "--yes")
-    assert (done.code, "node/c-33 came back, and stays" in done.out) == (0, stays)
+    assert (done.code, "c-33" in done.out) == (0, not stays)
     assert ("c-33" in names(peer)) is stays
+
+
+def test_a_lease_that_is_renewed_after_the_list_keeps_the_node(
+    peer: KubernetesPeer, command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("mooring.cli.node.prune")
+    listed = module.find
+
+    async def find(*given: Any) -> Any:
+        found = await listed(*given)
+        peer.put("leases", {"metadata": {"name": "c-33"}, "spec": {"renewTime": ago(timedelta(0))}}, "kube-node-lease")
+        return found
+
+    monkeypatch.setattr(module, "find", find)
+    done = command("node", "prune", "--silent", "30d", "--yes")
+    assert (done.code, "node/c-33 came back, and stays" in done.out) == (0, True)
 
 
 def test_a_conflict_with_another_program_is_repeated_with_the_new_version(

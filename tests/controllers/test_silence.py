@@ -12,6 +12,7 @@ from mooring.api.core.event import KIND as EVENT
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
+from mooring.controllers import silence
 from mooring.controllers.actions import Action, Create, Delete, Requeue, Update
 from mooring.controllers.node import EVERY
 from mooring.controllers.silence import MAX_REMOVALS, PERIOD, UNOBSERVED, SilentNodes
@@ -193,6 +194,8 @@ def test_a_short_restart_does_not_begin_again() -> None:
         pytest.param(lambda data: {**data, "lastObserved": moment(DAY)}, id="of the future"),
         pytest.param(lambda data: {**data, "observedSince": moment(DAY)}, id="begun after it was written"),
         pytest.param(lambda data: {**data, "lastObserved": moment(timedelta(0))}, id="old"),
+        pytest.param(lambda data: {**data, "heldSpans": "junk"}, id="with spans that cannot be read"),
+        pytest.param(lambda data: {**data, "removed": "junk"}, id="with removals that cannot be read"),
     ],
 )
 def test_a_mark_that_says_nothing_begins_again(change: Any) -> None:
@@ -325,6 +328,69 @@ def test_a_site_that_was_cut_off_is_said_once() -> None:
     cluster.run(MINUTE)
     assert cluster.mark["data"]["heldBack"] == "0"
     assert "message" not in cluster.mark["data"]
+
+
+def back(cluster: Cluster, *names: str) -> None:
+    for name in names:
+        cluster.nodes[name] = node(name, "True")
+
+
+def test_a_site_stays_held_back_while_its_machines_come_back_one_after_another() -> None:
+    cluster = Cluster(*site(6), *HEALTHY).run(RULE + 10 * MINUTE)
+    for number in range(5):
+        back(cluster, f"n{number}")
+        cluster.restart()
+        cluster.run(10 * MINUTE)
+    assert "n5" in cluster.nodes
+    assert cluster.mark is not None
+    assert (cluster.mark["data"]["heldBack"], len(cluster.mark["data"]["heldSpans"].split())) == ("1", 1)
+    back(cluster, "n5")
+    cluster.run(MINUTE)
+    assert "heldSpans" not in cluster.mark["data"]
+    cluster.nodes["n5"] = node("n5", since=rfc3339(cluster.now))
+    assert "n5" not in cluster.run(RULE + 10 * MINUTE).nodes, "it fell silent again, and alone"
+
+
+def test_a_site_stays_held_back_when_the_cluster_grows() -> None:
+    cluster = Cluster(*site(3), *HEALTHY).run(RULE + 10 * MINUTE)
+    for number in range(40):
+        back(cluster, f"healthy-new-{number}")
+    assert len(cluster.run(HOUR).silent) == 3
+
+
+def test_machines_that_were_removed_count_with_those_that_fell_silent_together() -> None:
+    """A site that dies piece by piece, of 13 machines one each four minutes, with a rule of ten minutes."""
+    cluster = Cluster(*(node(f"healthy-{number}", "True") for number in range(13)), limit=10 * MINUTE)
+    for number in range(5):
+        del cluster.nodes[f"healthy-{number}"]
+        cluster.nodes[f"n{number}"] = node(f"n{number}", since=rfc3339(cluster.now))
+        cluster.run(4 * MINUTE)
+    assert cluster.run(HOUR).silent == ["n1", "n2", "n3"], "n0 and n4 fell silent with two others, n1 with three"
+
+
+def test_machines_that_fall_silent_further_apart_than_their_rule_are_no_site() -> None:
+    identities = [identity(f"n{number}", silenceSeconds=120) for number in range(6)]
+    nodes = [node(f"n{number}", since=moment(-number * 5 * MINUTE)) for number in range(6)]
+    assert Cluster(*nodes, *HEALTHY, identities=identities).run(HOUR).silent == []
+
+
+def test_the_mark_names_a_bounded_number_of_removals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "MAX_REMOVED", 3)
+    fleet = [node(f"healthy-{number}", "True") for number in range(40)]
+    cluster = Cluster(*site(5), *fleet).run(RULE + 10 * MINUTE)
+    assert len(cluster.silent) == 2
+    assert cluster.mark is not None
+    assert [text.partition("=")[0] for text in cluster.mark["data"]["removed"].split()] == ["n0", "n1", "n2"]
+    assert len(cluster.run(HOUR).silent) == 2, "those that may have fallen silent with the others wait"
+
+
+def test_a_machine_that_joined_again_is_not_counted_as_removed() -> None:
+    cluster = Cluster(*HEALTHY, node("n0")).run(RULE + 10 * MINUTE)
+    back(cluster, "n0")
+    cluster.nodes["n1"] = node("n1", since=rfc3339(cluster.now))
+    cluster.run(MINUTE)
+    assert cluster.mark is not None
+    assert "removed" not in cluster.mark["data"]
 
 
 def test_many_machines_are_removed_in_several_plans() -> None:

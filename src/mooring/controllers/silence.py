@@ -10,19 +10,20 @@ Rules kept here:
 * A process judges a machine only after it has observed the time steadily: a clock that was set by less than the mark notices, or a
   Lease that was renewed before the start, shows by then.
 * A Lease that is renewed breaks the silence, although the conditions do not say so yet. It is compared again at the commit.
-* Machines that fell silent together, and are more than a share of all, were cut off with their site. None of them is removed.
+* Machines that fell silent together, and are more than a share of all, were cut off with their site. None is removed, whatever
+  comes back or is removed later: the mark says between which times they fell silent. Those that were removed meanwhile count.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 
 from mooring.api.core.event import new_event
-from mooring.api.mooring.membership import MAY_BE_SILENT, is_terminating, was_deleted, with_spec
+from mooring.api.mooring.membership import is_terminating, may_be_silent, was_deleted, with_spec
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.mooring.nodeidentity import SILENT
 from mooring.api.objectmeta import spec_of
@@ -36,6 +37,7 @@ from mooring.duration import format_duration
 CONFIG_MAPS, EVENTS = "configmaps", "events"
 MARK_NAMESPACE, MARK = "kube-system", "mooring-silence"
 OBSERVED_SINCE, LAST_OBSERVED, HELD_BACK, MESSAGE = "observedSince", "lastObserved", "heldBack", "message"
+HELD_SPANS, REMOVED = "heldSpans", "removed"
 
 PERIOD = timedelta(seconds=20)
 """Time between two judgements, and the difference of clocks that is not noticed: a sixth of the shortest rule."""
@@ -46,11 +48,16 @@ UNOBSERVED = timedelta(minutes=5)
 UNCHANGED = timedelta(minutes=1)
 """Time for which a process sees the same Lease before it removes the machine. An agent renews its Lease every ten seconds."""
 TOGETHER = timedelta(hours=1)
-"""Difference of the beginnings of silences that have one cause."""
+"""Difference of the beginnings of silences that have one cause; the rule of a machine, where that is shorter."""
 SHARE = 4
 """More than one machine in this many that fall silent together were cut off. One machine is never a site."""
 MAX_REMOVALS = 20
 """Machines that one plan removes; others follow at the next judgement. A conflict repeats the plan, so that it must stay short."""
+MAX_REMOVED = 1000
+"""Machines removed of late that the mark names, about 60 kB; others wait until it names fewer."""
+
+Span = tuple[datetime, datetime]
+"""First and last time at which the machines of one site fell silent."""
 
 
 @dataclass(slots=True)
@@ -110,17 +117,24 @@ class SilentNodes:
             self._steady_since = now
         self._last = now
         silent = list(self._silent(views, now))
-        ruled = [machine for machine in silent if machine.rule is not None]
         mark = views[CONFIG_MAPS].get(MARK, MARK_NAMESPACE)
-        self._observe(ruled, views, now)
+        self._observe([machine for machine in silent if machine.rule is not None], views, now)
+        silent = [self._dated(machine, now) for machine in silent]
+        ruled = [machine for machine in silent if machine.rule is not None]
         if not ruled:
-            cleared = _marked(mark, _data(mark), 0, "") if mark is not None else ()
+            cleared = _marked(mark, {**_data(mark), HELD_SPANS: ""}, 0, "") if mark is not None else ()
             return (*cleared, *_returned(views, ()))
-        observed_since, last_observed = _observation(mark, now)
-        due = [machine for machine in ruled if self._is_due(machine, observed_since, self._steady_since, now)]
-        free, held = _shared(due, silent, views)
-        removed = tuple(islice(free, MAX_REMOVALS))
-        observed = {OBSERVED_SINCE: rfc3339(observed_since), LAST_OBSERVED: rfc3339(last_observed)}
+        seen = _observation(mark, now)
+        due = [machine for machine in ruled if self._is_due(machine, seen.since, self._steady_since, now)]
+        removed_before = _of_late(seen.removed, ruled, views, now)
+        free, held, spans = _shared(due, silent, removed_before, seen.spans, views)
+        removed = tuple(islice(free, max(0, min(MAX_REMOVALS, MAX_REMOVED - len(removed_before)))))
+        observed = {
+            OBSERVED_SINCE: rfc3339(seen.since),
+            LAST_OBSERVED: rfc3339(seen.last),
+            HELD_SPANS: _text_of_spans(_with_machines(spans, ruled)),
+            REMOVED: _text_of_removed(removed_before | {machine.name: machine.since for machine in removed}),
+        }
         message = _held_message(held)
         # The mark comes first: what follows may fail, and must not break the observation.
         actions: list[Action] = [*_marked(mark, observed, len(held), message)]
@@ -140,9 +154,7 @@ class SilentNodes:
             identity = identities.get(node["metadata"]["name"])
             seconds = spec_of(identity).get("silenceSeconds") if identity is not None else None
             rule = timedelta(seconds=seconds) if seconds else self.limit
-            if (node["metadata"].get("annotations") or {}).get(MAY_BE_SILENT) == "true":
-                rule = None
-            yield SilentMachine(node, identity, since, rule)
+            yield SilentMachine(node, identity, since, None if may_be_silent(node) else rule)
 
     def _observe(self, machines: Sequence[SilentMachine], views: Views, now: datetime) -> None:
         """Record the Leases of silent machines, and forget those of others."""
@@ -157,13 +169,16 @@ class SilentNodes:
             observed[machine.name] = lease
         self._leases = observed
 
+    def _dated(self, machine: SilentMachine, now: datetime) -> SilentMachine:
+        """Return the machine with the time at which it was seen here in place of one of the future, which no server set."""
+        lease = self._leases.get(machine.name)
+        return replace(machine, since=lease.since if lease is not None else now) if machine.since > now else machine
+
     def _is_due(self, machine: SilentMachine, observed_since: datetime, steady_since: datetime, now: datetime) -> bool:
         """Return true for a machine whose observed silence is longer than its rule."""
         assert machine.rule is not None  # only machines with a rule are judged
         lease = self._leases[machine.name]
-        # A time of the future is none of the server's: the silence counts from when it was seen here.
-        since = machine.since if machine.since <= now else lease.since
-        begin = max(since, observed_since, lease.changed or since)
+        begin = max(machine.since, observed_since, lease.changed or machine.since)
         # The clock may have been set forward by less than UNOBSERVED since the silence began.
         steady = now - steady_since >= min(machine.rule, UNOBSERVED)
         return steady and now - lease.since >= UNCHANGED and now - begin > machine.rule
@@ -190,23 +205,71 @@ def _data(mark: Obj | None) -> dict[str, str]:
     return (mark or {}).get("data") or {}
 
 
-def _observation(mark: Obj | None, now: datetime) -> tuple[datetime, datetime]:
-    """Return since when silence was observed without a break, and the time of observation to write.
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Content of the mark."""
 
-    A mark that is missing, old, unreadable or of the future begins again.
-    """
+    since: datetime
+    """Time since which silence was observed without a break."""
+    last: datetime
+    """Time of observation to write."""
+    spans: Sequence[Span] = ()
+    """Times between which machines fell silent that are held back."""
+    removed: Mapping[str, datetime] = field(default_factory=dict)
+    """Machines that were removed of late, each with the time at which it fell silent."""
+
+
+def _observation(mark: Obj | None, now: datetime) -> Observation:
+    """Return what the mark says. One that cannot be read says nothing, and one that is old or of the future begins again."""
+    data = _data(mark)
     try:
-        since, last = (parse_rfc3339(_data(mark).get(name, "")) for name in (OBSERVED_SINCE, LAST_OBSERVED))
+        since, last = parse_rfc3339(data.get(OBSERVED_SINCE, "")), parse_rfc3339(data.get(LAST_OBSERVED, ""))
+        pairs = [text.split("/", 1) for text in data.get(HELD_SPANS, "").split()]
+        spans = [(parse_rfc3339(first), parse_rfc3339(end)) for first, end in pairs]
+        named = [text.split("=", 1) for text in data.get(REMOVED, "").split()]
+        removed = {name: parse_rfc3339(text) for name, text in named}
     except ValueError:
-        return now, now
+        return Observation(now, now)
     if not (since <= last and now - UNOBSERVED <= last <= now + PERIOD):
-        return now, now
-    return since, last if now - last < MARK_PERIOD else now
+        return Observation(now, now, spans, removed)
+    return Observation(since, last if now - last < MARK_PERIOD else now, spans, removed)
+
+
+def _of_late(
+    removed: Mapping[str, datetime], silent: Sequence[SilentMachine], views: Views, now: datetime
+) -> dict[str, datetime]:
+    """Return the machines that were removed and may have fallen silent with others that are judged now or later."""
+    beginnings = sorted(machine.since for machine in silent)
+    return {
+        name: since
+        for name, since in removed.items()
+        if views[NODES].get(name) is None
+        and (since > now - TOGETHER or _count(beginnings, since - TOGETHER, since + TOGETHER))
+    }
+
+
+def _count(times: Sequence[datetime], first: datetime, last: datetime) -> int:
+    """Return how many of the times, which are sorted, are between two."""
+    return bisect_right(times, last) - bisect_left(times, first)
+
+
+def _with_machines(spans: Sequence[Span], silent: Sequence[SilentMachine]) -> list[Span]:
+    """Return the spans in which a machine fell silent that still is."""
+    beginnings = sorted(machine.since for machine in silent)
+    return [(first, last) for first, last in spans if _count(beginnings, first, last)]
+
+
+def _text_of_spans(spans: Sequence[Span]) -> str:
+    return " ".join(f"{rfc3339(first)}/{rfc3339(last)}" for first, last in spans)
+
+
+def _text_of_removed(removed: Mapping[str, datetime]) -> str:
+    return " ".join(f"{name}={rfc3339(since)}" for name, since in removed.items())
 
 
 def _marked(mark: Obj | None, observed: dict[str, str], held: int, message: str) -> Sequence[Action]:
     """Return the write of the mark; none when it says the same."""
-    kept = {name: observed[name] for name in (OBSERVED_SINCE, LAST_OBSERVED) if name in observed}
+    kept = {name: observed[name] for name in (OBSERVED_SINCE, LAST_OBSERVED, HELD_SPANS, REMOVED) if observed.get(name)}
     data = kept | {HELD_BACK: str(held)} | ({MESSAGE: message} if message else {})
     if mark is None:
         metadata = {"name": MARK, "namespace": MARK_NAMESPACE}
@@ -219,18 +282,39 @@ def _marked(mark: Obj | None, observed: dict[str, str], held: int, message: str)
 
 
 def _shared(
-    due: Sequence[SilentMachine], silent: Sequence[SilentMachine], views: Views
-) -> tuple[list[SilentMachine], list[SilentMachine]]:
-    """Return the machines that are due and may be removed, and those that fell silent with more than the share of all."""
-    beginnings = sorted(machine.since for machine in silent)
+    due: Sequence[SilentMachine],
+    silent: Sequence[SilentMachine],
+    removed: Mapping[str, datetime],
+    spans: Sequence[Span],
+    views: Views,
+) -> tuple[list[SilentMachine], list[SilentMachine], list[Span]]:
+    """Return the machines that are due and may be removed, those of sites that were cut off, and the spans of these sites."""
+    gone = sorted(removed.values())
+    beginnings = sorted([*(machine.since for machine in silent), *gone])
     nodes = sum(1 for node in views[NODES].list() if not is_terminating(node))
     free: list[SilentMachine] = []
     held: list[SilentMachine] = []
-    for machine in due:
-        first = bisect_left(beginnings, machine.since - TOGETHER)
-        together = bisect_right(beginnings, machine.since + TOGETHER) - first
-        (held if together > max(1, nodes // SHARE) else free).append(machine)
-    return free, held
+    cut_off = sorted(spans)
+    for machine in sorted(due, key=lambda one: one.since):
+        assert machine.rule is not None  # only machines with a rule are judged
+        apart = min(TOGETHER, machine.rule)
+        first, last = machine.since - apart, machine.since + apart
+        share = max(1, (nodes + _count(gone, first, last)) // SHARE)
+        if any(begin <= machine.since <= end for begin, end in cut_off):
+            held.append(machine)
+        elif _count(beginnings, first, last) > share:
+            held.append(machine)
+            cut_off = _merged(cut_off, (first, last))
+        else:
+            free.append(machine)
+    return free, held, cut_off
+
+
+def _merged(spans: Sequence[Span], added: Span) -> list[Span]:
+    """Return the spans and one more, as one where they overlap."""
+    over = [span for span in spans if span[0] <= added[1] and span[1] >= added[0]]
+    one = min([added[0], *(span[0] for span in over)]), max([added[1], *(span[1] for span in over)])
+    return sorted([*(span for span in spans if span not in over), one])
 
 
 def _held_message(held: Sequence[SilentMachine]) -> str:

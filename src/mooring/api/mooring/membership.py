@@ -74,6 +74,11 @@ def node_uid(node: Obj | None) -> str:
     return str(node["metadata"].get("uid", "")) if node is not None else ""
 
 
+def may_be_silent(node: Obj) -> bool:
+    """Return true for a Node that stays, however long its machine is silent."""
+    return bool((node["metadata"].get("annotations") or {}).get(MAY_BE_SILENT) == "true")
+
+
 def is_terminating(node: Obj | None) -> bool:
     """Return true for a Node that was deleted and that finalizers still hold."""
     return node is not None and bool(node["metadata"].get("deletionTimestamp"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from mooring.api.mooring.membership import MAY_BE_SILENT, NODES, has_ended, is_terminating
+from mooring.api.mooring.membership import MAY_BE_SILENT, NODES, has_ended, is_terminating, may_be_silent
 from mooring.api.mooring.nodeidentity import uses_of
 from mooring.api.mooring.uniqueness import RESOLVED, condition_of
 from mooring.api.objectmeta import spec_of
@@ -88,7 +88,7 @@ class KnownMachine:
     @property
     def may_be_silent(self) -> bool:
         """True for a machine that an administrator has exempted from removal for silence."""
-        return ((self.node or {"metadata": {}})["metadata"].get("annotations") or {}).get(MAY_BE_SILENT) == "true"
+        return self.node is not None and may_be_silent(self.node)
 
     @property
     def duplicate(self) -> Obj:

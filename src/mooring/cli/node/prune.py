@@ -25,7 +25,7 @@ from typing import Any
 import click
 
 from mooring.api.mooring import nodeidentity
-from mooring.api.mooring.membership import MAY_BE_SILENT, NODES, is_terminating
+from mooring.api.mooring.membership import MAY_BE_SILENT, NODES, is_terminating, may_be_silent
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
@@ -57,11 +57,12 @@ MAX_CONFLICTS = 10
 HEADERS = ("NAME", "SILENT SINCE", "SILENT FOR", "AGE", "TOKEN")
 
 DELETED, CAME_BACK, GONE, FAILED, NOT_TRIED = "deleted", "cameBack", "gone", "failed", "notTried"
-WOULD_BE_DELETED = "wouldBeDeleted"
+WOULD_BE_DELETED, EXEMPT = "wouldBeDeleted", "exempt"
 _TEXTS = {
     DELETED: "deleted",
     WOULD_BE_DELETED: "would be deleted",
     CAME_BACK: "came back, and stays",
+    EXEMPT: f"has the annotation {MAY_BE_SILENT} now, and stays",
     GONE: "was deleted by another program",
 }
 
@@ -109,7 +110,7 @@ def silence_begin(node: Obj, now: datetime) -> datetime | None:
     A time of the future is none of the server's: the creation of the Node is shown, and a person decides.
     """
     metadata = node["metadata"]
-    if is_terminating(node) or (metadata.get("annotations") or {}).get(MAY_BE_SILENT) == "true":
+    if is_terminating(node) or may_be_silent(node):
         return None
     since = silent_since(node)
     if since is None or since <= now:
@@ -121,6 +122,7 @@ async def find(client: ClusterClient, silence: timedelta) -> tuple[Sequence[Sile
     """Return the Nodes that have been silent for `silence`, the longest first, and the time of the server."""
     nodes = (await client.list(NODES)).items
     now = _server_time(client)
+    renewed = await _renewed(client, now)
     identities = {
         identity["metadata"]["name"]: identity
         for identity in await inventory.readable_objects(client, nodeidentity.PLURAL) or ()
@@ -128,11 +130,27 @@ async def find(client: ClusterClient, silence: timedelta) -> tuple[Sequence[Sile
     silent = []
     for node in nodes:
         since = silence_begin(node, now)
-        if since is not None and now - since >= silence:
+        if since is not None and now - since >= silence and node["metadata"]["name"] not in renewed:
             identity = identities.get(node["metadata"]["name"])
             token = spec_of(identity).get("token", "") if identity is not None else ""
             silent.append(SilentNode(node, since, token, identity is not None))
     return sorted(silent, key=lambda one: (one.since, one.name)), now
+
+
+async def _renewed(client: ClusterClient, now: datetime) -> set[str]:
+    """Return the machines whose Lease was renewed a moment ago: a kubelet that starts does so before it posts its status."""
+    try:
+        leases = (await client.list(LEASES, LEASE_NAMESPACE)).items
+    except (ForbiddenError, NotFoundError):
+        return set()
+    return {lease["metadata"]["name"] for lease in leases if _is_of_late(lease, now)}
+
+
+def _is_of_late(lease: Obj, now: datetime) -> bool:
+    try:
+        return abs(now - parse_rfc3339(str(spec_of(lease).get("renewTime") or ""))) < MIN_SILENCE
+    except ValueError:
+        return False
 
 
 def _server_time(client: ClusterClient) -> datetime:
@@ -268,7 +286,7 @@ class _Pruning:
         # A server takes the reason from a member: between the two requests it may have done so. Of a Node without a record it
         # has made one at the deletion.
         if one.is_recorded or outcome == DELETED:
-            await self._record(one, None if outcome == CAME_BACK else nodeidentity.SILENT, is_recorded=True)
+            await self._record(one, None if outcome in (CAME_BACK, EXEMPT) else nodeidentity.SILENT, is_recorded=True)
         return outcome
 
     async def _deleted(self, one: SilentNode) -> str:
@@ -293,21 +311,22 @@ class _Pruning:
             except NotFoundError:
                 return GONE
             since = silence_begin(node, _server_time(self.client))
-            if node["metadata"]["uid"] != metadata["uid"] or since is None:
+            if node["metadata"]["uid"] != metadata["uid"]:
                 return CAME_BACK
+            if since is None:
+                return EXEMPT if may_be_silent(node) else CAME_BACK
             if _server_time(self.client) - since < self.silence:
                 return CAME_BACK
             metadata = node["metadata"]
         raise AssertionError("the last attempt returns or raises")
 
     async def _is_renewed(self, name: str) -> bool:
-        """Return True when the Lease was renewed a moment ago: a kubelet that starts does so before it posts its status."""
+        """Return True when the Lease was renewed since the Nodes were listed."""
         try:
             lease = await self.chosen.retry(partial(self.client.get, LEASES, name, LEASE_NAMESPACE))
-            renewed = parse_rfc3339(str(spec_of(lease).get("renewTime") or ""))
-        except (ForbiddenError, NotFoundError, ValueError):
+        except (ForbiddenError, NotFoundError):
             return False
-        return abs(_server_time(self.client) - renewed) < MIN_SILENCE
+        return _is_of_late(lease, _server_time(self.client))
 
     async def _record(self, one: SilentNode, reason: str | None, *, is_recorded: bool = False) -> None:
         """Write the reason in the NodeIdentity, where there is one that the user may write."""
