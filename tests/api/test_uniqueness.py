@@ -287,6 +287,20 @@ def test_boots_from_before_the_name_changed_hands_are_no_evidence() -> None:
     assert (found.reason if found else "") == OLDER_STATE, "the last one returned at that moment"
     obj["spec"]["changedAt"] = rfc3339(now + timedelta(seconds=1))
     assert finding(obj, now) is None
+    for later in range(2, 5):
+        obj = with_boot(obj, "B", now + timedelta(minutes=later)) or obj
+    assert [one["id"] for one in obj["status"]["boots"]] == ["B"]
+    assert "returnedAt" not in obj["status"]["boots"][0], "the machine that joined again has the boot that it had"
+
+
+def test_a_condition_says_when_a_machine_uses_the_identity_again() -> None:
+    obj, now = lived("P C<P P C")
+    obj = with_condition(obj, now) or obj
+    rejected = with_condition(obj, now + timedelta(days=1), lambda key: False) or obj
+    assert "accepts no certificate" in condition_of(rejected)["message"]
+    again = with_condition(rejected, now + timedelta(days=1), lambda key: key["publicKey"] == digest("C")) or {}
+    assert condition_of(again)["message"] == "one machine uses the identity"
+    assert with_condition(again, now + timedelta(days=1), lambda key: key["publicKey"] == digest("C")) is None
 
 
 def test_a_boot_that_returned_is_told_with_the_one_from_which_it_took_over() -> None:

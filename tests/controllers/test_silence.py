@@ -351,6 +351,15 @@ def test_a_site_stays_held_back_while_its_machines_come_back_one_after_another()
     assert "n5" not in cluster.run(RULE + 10 * MINUTE).nodes, "it fell silent again, and alone"
 
 
+def test_machines_whose_lease_is_renewed_are_silent_with_nobody() -> None:
+    cluster = Cluster(*site(6), *HEALTHY)
+    while cluster.now < NOW + RULE + 10 * MINUTE:
+        for number in range(5):
+            cluster.leases[f"n{number}"] = lease(rfc3339(cluster.now), f"n{number}")
+        cluster.run(PERIOD)
+    assert cluster.silent == ["n0", "n1", "n2", "n3", "n4"]
+
+
 def test_a_site_stays_held_back_when_the_cluster_grows() -> None:
     cluster = Cluster(*site(3), *HEALTHY).run(RULE + 10 * MINUTE)
     for number in range(40):

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.controllers.table import CONTROLLERS, ISSUANCE_CHECKS, ControllerSettings, build, checks_before_password
+from mooring.controllers.table import (
+    CONTROLLERS,
+    ISSUANCE_CHECKS,
+    ControllerSettings,
+    build,
+    checks_before_password,
+    without_effect,
+)
 from mooring.pki.pem import RootCa
 from mooring.settings.signing import SIGNING_DURATION
 from tests.support.plans import NOW
@@ -55,6 +65,18 @@ def test_the_names_are_those_of_kube_controller_manager() -> None:
         "event-cleaner",
         "legacy-service-account-token-tracking",
     )
+
+
+def test_a_setting_whose_controller_does_not_run_is_told() -> None:
+    settings = replace(
+        SETTINGS, end_silent_members_after=timedelta(days=90), issuance_log_retention=timedelta(days=365)
+    )
+    assert without_effect(SETTINGS, ()) == []
+    assert without_effect(settings, CONTROLLERS.keys()) == []
+    assert [line.partition(" ")[0] for line in without_effect(settings, ())] == [
+        "end-silent-members-after",
+        "issuance-log-retention",
+    ]
 
 
 def test_controllers_are_built_in_order_under_the_names_of_their_rows() -> None:

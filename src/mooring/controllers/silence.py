@@ -118,7 +118,7 @@ class SilentNodes:
         self._last = now
         silent = list(self._silent(views, now))
         mark = views[CONFIG_MAPS].get(MARK, MARK_NAMESPACE)
-        self._observe([machine for machine in silent if machine.rule is not None], views, now)
+        self._observe(silent, views, now)
         silent = [self._dated(machine, now) for machine in silent]
         ruled = [machine for machine in silent if machine.rule is not None]
         if not ruled:
@@ -127,7 +127,8 @@ class SilentNodes:
         seen = _observation(mark, now)
         due = [machine for machine in ruled if self._is_due(machine, seen.since, self._steady_since, now)]
         removed_before = _of_late(seen.removed, ruled, views, now)
-        free, held, spans = _shared(due, silent, removed_before, seen.spans, views)
+        quiet = [machine for machine in silent if not self._is_heard(machine, now)]
+        free, held, spans = _shared(due, quiet, removed_before, seen.spans, views)
         removed = tuple(islice(free, max(0, min(MAX_REMOVALS, MAX_REMOVED - len(removed_before)))))
         observed = {
             OBSERVED_SINCE: rfc3339(seen.since),
@@ -171,8 +172,12 @@ class SilentNodes:
 
     def _dated(self, machine: SilentMachine, now: datetime) -> SilentMachine:
         """Return the machine with the time at which it was seen here in place of one of the future, which no server set."""
-        lease = self._leases.get(machine.name)
-        return replace(machine, since=lease.since if lease is not None else now) if machine.since > now else machine
+        return replace(machine, since=self._leases[machine.name].since) if machine.since > now else machine
+
+    def _is_heard(self, machine: SilentMachine, now: datetime) -> bool:
+        """Return true for a machine that renewed its Lease a moment ago, although it posted no status."""
+        changed = self._leases[machine.name].changed
+        return changed is not None and now - changed < UNCHANGED
 
     def _is_due(self, machine: SilentMachine, observed_since: datetime, steady_since: datetime, now: datetime) -> bool:
         """Return true for a machine whose observed silence is longer than its rule."""

@@ -201,3 +201,16 @@ def selected(items: Sequence[str]) -> tuple[str, ...]:
 def build(settings: ControllerSettings, names: Collection[str] = CONTROLLERS.keys()) -> tuple[Controller, ...]:
     """Build all controllers, or those named, in order."""
     return tuple(make(settings) for name, make in CONTROLLERS.items() if name in names)
+
+
+def without_effect(settings: ControllerSettings, names: Collection[str]) -> Sequence[str]:
+    """Return a line for each setting whose controller is not among `names`."""
+    wanted = (
+        (settings.end_silent_members_after, "end-silent-members-after", "silent-node-controller"),
+        (settings.issuance_log_retention, "issuance-log-retention", "issuance-log-trimmer"),
+    )
+    return [
+        f"{flag} has no effect here: {controller} does not run; name it in controllers"
+        for value, flag, controller in wanted
+        if value is not None and controller not in names
+    ]

@@ -23,7 +23,7 @@ from mooring.client.files import check_memory_files
 from mooring.client.serverversion import read_version
 from mooring.clock import Clock, SystemClock
 from mooring.controllers import standalonetable
-from mooring.controllers.table import build
+from mooring.controllers.table import build, without_effect
 from mooring.controlplane.datadirectory import Reloading
 from mooring.controlplane.lifecycle import is_gone, process_identity
 from mooring.controlplane.signingkeys import FollowedPolicy, SignerAuthorities
@@ -283,7 +283,10 @@ def _controllers(
         config.approval.node_dns_suffixes,
         config.settings.end_silent_members_after,
     )
-    built = build(settings, standalonetable.selected(config.settings.controllers))
+    names = standalonetable.selected(config.settings.controllers)
+    for line in without_effect(settings, names):
+        log.warning("%s", line)
+    built = build(settings, names)
     scopes = standalonetable.scopes_of([one.name for one in built])
     command = manifests_command(config.settings.controllers)
     return StandaloneControllers(built, lambda: RemoteApi(client, scopes), scopes, clock, entropy, may_write, command)

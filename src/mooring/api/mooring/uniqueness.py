@@ -128,7 +128,9 @@ def with_use(identity: Obj, use: CertificateUse, behind: str = "") -> Obj | None
 
 def with_boot(identity: Obj, boot: str, now: datetime) -> Obj | None:
     """Return the identity with a report by this boot in its status; None when the report says nothing new."""
-    boots = boots_of(identity)
+    # Those from before the name last changed hands were the boots of a membership that has ended.
+    changed = str(spec_of(identity).get("changedAt") or "")
+    boots = [one for one in boots_of(identity) if str(one.get("returnedAt") or one["since"]) >= changed]
     if not boot or (boots and boots[-1]["id"] == boot):
         return None
     own = next((one for one in boots if one["id"] == boot), None)
@@ -328,7 +330,8 @@ def with_condition(
         text = _ONE_MACHINE if any(map(is_accepted, _current(identity))) else _NO_MACHINE
     status = "True" if found is not None and found.is_duplicate else "False"
     # A finding keeps its first words while it lasts: each renewal of one side would change them.
-    if (present.get("status"), present.get("reason")) == (status, reason):
+    is_same = (present.get("status"), present.get("reason")) == (status, reason)
+    if is_same and (found is not None or present.get("message") == text):
         return None
     changed = present.get("lastTransitionTime") if present.get("status") == status else None
     condition = {

@@ -48,7 +48,7 @@ MAX_CONFLICTS = 10
     "--keep",
     required=True,
     metavar="sha256:HEX",
-    help="Key of the machine that stays a member, or its certificate, as mooring node show prints them.",
+    help="Key of the machine that stays a member, as mooring node show prints it, or the SHA-256 of its certificate.",
 )
 @click.option("--message", default="", help="The reason in one sentence, for other administrators.")
 @click.option("--dry-run", is_flag=True, help="Let the server check the entries, and change nothing.")
@@ -114,6 +114,12 @@ class _Splitting:
             identity, entries = await self._read()
         else:
             raise ConfigError("new certificates appear as fast as they are revoked; run this again")
+        if any(one["publicKey"] in revoked for one in companions_of(identity)):
+            self.revoked_machine.left.append(
+                "Certificates for kube-proxy and k3s's controller ended with the keys by which they were requested. Where "
+                f"{self.name} gets 401 for its own, remove client-kube-proxy.crt and client-k3s-controller.crt there, and restart "
+                "the agent: it requests them again."
+            )
         if not self.dry_run:
             await self._drop(revoked)
         if spec_of(identity).get("nodePasswordUID"):

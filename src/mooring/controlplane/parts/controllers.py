@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from mooring.authn.recovery import RecoverySettings
 from mooring.authn.x509 import ClientCertificateSettings
 from mooring.controllers.certificates.noderecovery import NodeRecovery
 from mooring.controllers.certificates.sanpolicy.evidence import serving_names_config_map
-from mooring.controllers.table import ControllerSettings, build, selected
+from mooring.controllers.table import ControllerSettings, build, selected, without_effect
 from mooring.controlplane.addresses import LostAddresses
 from mooring.controlplane.carollover import CaFile, CaRollover
 from mooring.controlplane.carolloverfiles import RolloverFiles
@@ -40,6 +41,8 @@ from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.issuancelog import IssuanceLogKey
 
+log = logging.getLogger("mooring")
+
 # Builds the controllers of one server process, and what decides on which server they run.
 
 USERS_OF_POLICY = ("certificatesigningrequest-signing-controller", "podcertificaterequest-signing-controller")
@@ -63,8 +66,11 @@ class Controllers:
 
         key = base.key_store.issuance_log_key
         issuance_log = IssuanceLogWriter(fenced("lineage"), IssuanceLogKey(key) if key is not None else None)
+        names = selected(base.config[ControllerManagerSettings].controllers)
+        for line in without_effect(self.settings, names):
+            log.warning("%s", line)
         self.reconciler = Reconciler(
-            build(self.settings, selected(base.config[ControllerManagerSettings].controllers)),
+            build(self.settings, names),
             fenced("controllers"),
             base.clock,
             base.entropy,
