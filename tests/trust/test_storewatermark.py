@@ -55,8 +55,17 @@ def test_the_newest_tombstones_and_checkpoints_are_kept() -> None:
     [
         pytest.param({"a": {}, "b": {}}, ["a", "b"], id="two have room"),
         pytest.param({"a": {}, "b": {}, "c": {}}, ["b", "c"], id="the oldest goes"),
+        pytest.param({"a": {}, "b": {}, "c": {}, "d": {}}, ["c", "d"], id="so do two"),
         pytest.param(
             {"a": {"expiry": "2"}, "b": {"expiry": "0"}, "c": {}}, ["a", "c"], id="one that is over goes first"
+        ),
+        pytest.param(
+            {"a": {"expiresAt": "2"}, "b": {"expiresAt": "0"}, "c": {}},
+            ["a", "c"],
+            id="so does the revocation of a certificate that has ended",
+        ),
+        pytest.param(
+            {"a": {}, "b": {"expiry": "0"}, "c": {}, "d": {}}, ["c", "d"], id="one that is over, and the oldest"
         ),
     ],
 )

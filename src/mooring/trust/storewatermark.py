@@ -3,7 +3,7 @@
 Rules kept here:
 * Tombstones only grow: a watermark is compared with a store to see what a store that was restored would bring back.
 * A tombstone has a kind, a name and a value. Kinds and what their values mean stand in `mooring.api.mooring.tombstones`.
-* The newest tombstones of a kind are kept, up to MAX_TOMBSTONES.
+* Of each kind MAX_TOMBSTONES are kept: those that are over make room first, then the oldest.
 * A text that is not a watermark is refused whole: what cannot be read is not an empty watermark.
 """
 
@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeGuard
 
 import msgspec
@@ -75,10 +76,18 @@ class Watermark:
 
 
 def make_room(tombstones: dict[str, Value], now: str) -> None:
-    """Drop one of more than MAX_TOMBSTONES tombstones of a kind: one that is over at `now`, or else the oldest."""
-    if len(tombstones) > MAX_TOMBSTONES:
-        over = (name for name, one in tombstones.items() if str(one.get("expiry", now)) < now)
-        del tombstones[next(over, next(iter(tombstones)))]
+    """Drop the tombstones of a kind that are too many: those that are over at `now`, then the oldest."""
+    surplus = len(tombstones) - MAX_TOMBSTONES
+    if surplus > 0:
+        over = dict.fromkeys(islice((name for name, one in tombstones.items() if _end_of(one, now) < now), surplus))
+        oldest = islice((name for name in tombstones if name not in over), surplus - len(over))
+        for name in (*over, *oldest):
+            del tombstones[name]
+
+
+def _end_of(tombstone: Value, now: str) -> str:
+    """Return the expiration of a token, or the end of a revoked certificate; `now` without one."""
+    return str(tombstone.get("expiry") or tombstone.get("expiresAt") or now)
 
 
 def parse_watermark(text: bytes) -> Watermark:

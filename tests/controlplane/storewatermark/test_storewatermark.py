@@ -24,7 +24,7 @@ from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.clock import SystemClock, rfc3339
 from mooring.controlplane.configuration import server_config
 from mooring.controlplane.parts.foundation import RegistryParts, open_registry
-from mooring.controlplane.storewatermark.olderstore import JUMP, TRIES, continue_beyond
+from mooring.controlplane.storewatermark.olderstore import JUMP, TRIES, RememberedTombstones, continue_beyond
 from mooring.controlplane.storewatermark.storewatermark import StoreWatermark
 from mooring.controlplane.storewatermark.watermarkfile import FILE_NAME, LOCK_NAME, WatermarkFile, read_watermark
 from mooring.errors import ConfigError, StorageError
@@ -43,6 +43,7 @@ from mooring.trust.sharedkeys import envelope
 from mooring.trust.sharedkeys.keyset import SharedKeySet
 from mooring.trust.storewatermark import Watermark, parse_watermark
 from tests.support import etcd
+from tests.support.plans import thing, views
 from tests.support.registryroom import counting_entropy
 from tests.support.storagedrivers import open_etcd
 from tests.support.testca import ThrowawayCA
@@ -563,6 +564,21 @@ def test_tokens_that_had_expired_make_room_for_others(tmp_path: Path, monkeypatc
         assert set(read_watermark(tmp_path).tombstones["token"]) == {"first0", "last00"}
 
     in_registry(tmp_path, full)
+
+
+def test_of_many_revocations_in_a_store_the_newest_are_remembered_whatever_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mooring.trust.storewatermark.MAX_TOMBSTONES", 2)
+    days = {"key-new": "03", "serial-newer": "04", "serial-old": "01", "serial-older": "02"}
+    entries = [
+        thing(name, metadata={"creationTimestamp": f"2026-01-{day}T00:00:00Z"}, spec={}) for name, day in days.items()
+    ]
+    remembered = RememberedTombstones(
+        Watermark(), views(certificaterevocations=entries), SystemClock(), asyncio.Event(), tmp_path
+    )
+    remembered.read_state()
+    assert set(remembered.tombstones["revocation"]) == {"key-new", "serial-newer"}
 
 
 def test_more_tombstones_than_the_list_holds_count_until_they_are_listed(

@@ -32,7 +32,7 @@ from mooring.trust.storewatermark import Watermark, make_room
 #
 # Rules kept here:
 # * What is remembered has the state of the watch cache, so it comes after the commit. It may lag and never leads.
-# * The newest tombstones of a kind are kept (`mooring.trust.storewatermark.make_room`).
+# * The number of tombstones of a kind is bounded (`mooring.trust.storewatermark.make_room`).
 # * A revocation that an administrator took back is not remembered, also when that happened while this server was stopped.
 
 log = logging.getLogger("mooring")
@@ -186,10 +186,13 @@ class RememberedTombstones:
         denylist = self._views[certificaterevocation.PLURAL]
         known = self._tombstones.get(Tombstone.REVOCATION, {})
         lost = {name: known[name] for _, name in denylist.unreadable() if name in known}
+        # The oldest first, as they were noted: by their names, those of keys and of nodes would make room for serial numbers.
+        entries = sorted(denylist.list(), key=lambda obj: str(obj["metadata"].get("creationTimestamp")))
         self._tombstones[Tombstone.REVOCATION] = {
             **lost,
-            **{obj["metadata"]["name"]: _spec(obj) for obj in denylist.list()},
+            **{obj["metadata"]["name"]: _spec(obj) for obj in entries},
         }
+        make_room(self._tombstones[Tombstone.REVOCATION], rfc3339(self._clock.now()))
         self._note_identities()
         view, last = self._views[lineagerecord.PLURAL], self._head
         if last is not None and not view.problem(record_name(last.sequence)):
