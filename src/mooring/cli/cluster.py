@@ -208,18 +208,23 @@ def _is_of_data_dir(chosen: Selected) -> bool:
 def run(chosen: Selected, clock: Clock, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
     """Run `work` with a client and return its result. The client is closed afterwards."""
 
-    async def session() -> T:
+    # Not as the result of the task: at its end asyncio.run makes a text of the complete result and drops it (CPython's
+    # signal.signal compares the handler of SIGINT with an enum).
+    results: list[T] = []
+
+    async def session() -> None:
         async with connect(chosen, clock) as client:
-            return await work(client)
+            results.append(await work(client))
 
     try:
-        return asyncio.run(session())
+        asyncio.run(session())
     except UnauthorizedError as error:
         raise PeerError(
             f'{chosen.cluster.server} does not accept the credentials of user "{chosen.user.name}" in the kubeconfig: they may '
             "have expired, or be of another cluster; name another kubeconfig with --kubeconfig, or renew this one"
             + explained_by(error.audit_id)
         ) from None
+    return results[0]
 
 
 async def not_served(client: ClusterClient, plural: str, *, controller: str = "") -> PeerError:
