@@ -10,11 +10,17 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Delete, Requeue
 from mooring.controllers.bootstrap import TokenCleaner
+from mooring.trust.bootstraptoken.restrictions import JOINED_KEYS, MAX_JOINS
 from tests.support.plans import HOUR, NOW, moment, plan, thing, token_secret, views, with_metadata
 
 CLEANER = TokenCleaner()
 KEY = ("kube-system", "bootstrap-token-abcdef")
 GONE = Delete("secrets", *KEY, "uid-of-bootstrap-token-abcdef", "7")
+
+
+def used_up(**data: str) -> Obj:
+    """Return a token for one machine, which has joined."""
+    return with_metadata(token_secret(**data), annotations={MAX_JOINS: "1", JOINED_KEYS: "0" * 64})
 
 
 @pytest.mark.parametrize(
@@ -43,6 +49,11 @@ def test_keys_of_an_event(obj: Obj, deleted: bool, keys: list[tuple[str, str]]) 
             token_secret(expiration=moment(HOUR)), [Requeue(NOW + HOUR)], id="a live one is planned again at its end"
         ),
         pytest.param(token_secret(), [], id="one without expiration stays"),
+        pytest.param(used_up(), [], id="so does one that is used up"),
+        pytest.param(
+            used_up(expiration=moment(HOUR)), [Requeue(NOW + HOUR)], id="one that is used up is kept until its end, too"
+        ),
+        pytest.param(used_up(expiration=moment(-HOUR)), [GONE], id="and goes then"),
         pytest.param(
             with_metadata(token_secret(expiration=moment(-HOUR)), deletionTimestamp=moment(-HOUR)),
             [],
