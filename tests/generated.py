@@ -51,7 +51,7 @@ def cli_page() -> str:
         "",
         "Exit codes: 0 done; 1 it could not be done, with one line `Error: …` on stderr; 2 the command line is wrong; 70 a fault",
         "of Mooring itself (`MOORING_DEBUG=1` shows the traceback); 78 `mooring agent` has the files of "
-        "another machine; 130 interrupted; 141 nobody reads the output.",
+        "another machine; 130 interrupted; 141 the reader of the output has closed it.",
         "",
         "| Command | What it does |",
         "|---|---|",

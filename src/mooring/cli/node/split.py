@@ -137,7 +137,7 @@ class _Splitting:
             identity = await self.chosen.retry(partial(self.client.get, PLURAL, self.name))
         except NotFoundError:
             raise ConfigError(
-                f'there is no record of a machine "{self.name}" in this cluster: mooring node list --all lists them'
+                f'the cluster does not know a machine "{self.name}"; mooring node list --all lists those that it knows'
             ) from None
         known, now = await self.chosen.retry(lambda: inventory.fetch(self.client)), rfc3339(self.chosen.clock.now())
         return identity, [one for one in known.issued.values() if one.get("notAfter", "") > now]
@@ -210,7 +210,7 @@ def _check(identity: Obj, entries: Sequence[Obj], kept: str) -> None:
     name, listed = identity["metadata"]["name"], [key["publicKey"] for key in keys_of(identity)]
     if kept not in listed:
         known = ", ".join(listed) or "none"
-        raise ConfigError(f"{kept} is no key of {name}; its keys are: {known}")
+        raise ConfigError(f"{name} does not have the key {kept}; its keys are: {known}")
     if is_duplicate(identity) and not _others(identity, entries, kept):
         raise ConfigError(
             f"the certificates of the other machine were requested with the key {kept}, which is on both machines then: wait until "

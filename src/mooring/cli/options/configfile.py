@@ -140,6 +140,6 @@ def _unknown(key: str, known: Iterable[str]) -> str:
     """Return the error for a key that no setting has."""
     plain = key.lstrip("-").replace("_", "-").lower()
     if plain in NOT_KEYS:
-        return "it is no key of this file; give it as a flag, or in the environment"
+        return "it cannot be set in this file; give it as a flag, or in the environment"
     near = get_close_matches(plain, list(known), n=1)
     return f'unknown key, did you mean "{near[0]}"?' if near else "unknown key"
