@@ -145,8 +145,12 @@ TABLES: dict[str, tuple[Collect, Collect]] = {
         lambda folder: (entry.load() for entry in COMMANDS.values()),
     ),
     "subjects of settings; those of mooring controllers are of its own": (
-        lambda folder: subclasses(
-            Settings, "mooring.settings", "mooring.authn", "mooring.trust.sharedkeys", "mooring.trust.k3s"
+        lambda folder: (
+            subject
+            for subject in subclasses(
+                Settings, "mooring.settings", "mooring.authn", "mooring.trust.sharedkeys", "mooring.trust.k3s"
+            )
+            if hasattr(subject, "heading")  # without one it is a base of several
         ),
         lambda folder: (*SUBJECTS, StandaloneSettings),
     ),

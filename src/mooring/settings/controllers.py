@@ -40,18 +40,9 @@ def parse_retention(value: timedelta | None, key: str) -> timedelta | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerManagerSettings(Settings):
-    """Selection of controllers, and their times. `mooring.controllers.actions` checks the names."""
+class NodeControllerSettings(Settings):
+    """Times of the controllers of Nodes, in a server and against any cluster."""
 
-    heading: ClassVar[str] = "Controllers"
-
-    controllers: tuple[str, ...] = setting(
-        COMMA_SEPARATED,
-        default=("*",),
-        meaning="Controllers to run: a name runs that controller, * the others too, and -NAME leaves one out; repeatable, or with "
-        "commas. Names are those of kube-controller-manager.",
-        metavar="NAME,...",
-    )
     node_monitor_grace_period: timedelta = setting(
         DURATION,
         default=timedelta(seconds=50),
@@ -76,11 +67,26 @@ class ControllerManagerSettings(Settings):
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerManagerSettings(NodeControllerSettings):
+    """Selection of controllers, and their times. `mooring.controllers.actions` checks the names."""
+
+    heading: ClassVar[str] = "Controllers"
+
+    controllers: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=("*",),
+        meaning="Controllers to run: a name runs that controller, * the others too, and -NAME leaves one out; repeatable, or with "
+        "commas. Names are those of kube-controller-manager.",
+        metavar="NAME,...",
+    )
+
+
 _ELECTION = duration_within(timedelta(seconds=1), timedelta(hours=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandaloneSettings(Settings):
+class StandaloneSettings(NodeControllerSettings):
     """Selection, leader election and health. `mooring.controllers.standalonetable` checks the names of controllers."""
 
     heading: ClassVar[str] = "Controllers against any cluster"
@@ -117,20 +123,6 @@ class StandaloneSettings(Settings):
     )
     leader_elect_retry_period: timedelta = setting(
         DURATION, default=timedelta(seconds=2), meaning="Time between two attempts.", parse=_ELECTION
-    )
-    node_monitor_grace_period: timedelta = setting(
-        DURATION,
-        default=timedelta(seconds=50),
-        meaning="Time without a renewed Lease and without a status after which the conditions of a Node become Unknown.",
-        parse=parse_grace_period,
-    )
-    end_silent_members_after: timedelta | None = setting(
-        OPTIONAL_DURATION,
-        default=None,
-        meaning="Silence, such as 90d, after which the Node of a machine is deleted, which ends its membership; at least 1h. A "
-        "machine whose token says otherwise follows its token.",
-        default_note="never",
-        parse=parse_silence,
     )
     healthz_bind_address: str = setting(
         TEXT,
