@@ -24,7 +24,6 @@ parse_grace_period = duration_within(timedelta(seconds=10), timedelta(hours=24))
 """A node renews its Lease every ten seconds."""
 _within_silence = duration_within(timedelta(hours=1), timedelta(days=3650))
 """An hour: a setting for all machines must not remove those that are being repaired."""
-
 _within_retention = duration_within(timedelta(days=30), timedelta(days=36500))
 """30 days: admission deletes no record earlier (`mooring.api.mooring.lineagerecord.MIN_RETENTION`)."""
 
@@ -57,14 +56,6 @@ class NodeControllerSettings(Settings):
         default_note="never",
         parse=parse_silence,
     )
-    issuance_log_retention: timedelta | None = setting(
-        OPTIONAL_DURATION,
-        default=None,
-        meaning="Time, such as 365d, after the end of its certificates after which a record of the issuance log is deleted; at "
-        "least 30d.",
-        default_note="records stay",
-        parse=parse_retention,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +70,14 @@ class ControllerManagerSettings(NodeControllerSettings):
         meaning="Controllers to run: a name runs that controller, * the others too, and -NAME leaves one out; repeatable, or with "
         "commas. Names are those of kube-controller-manager.",
         metavar="NAME,...",
+    )
+    issuance_log_retention: timedelta | None = setting(
+        OPTIONAL_DURATION,
+        default=None,
+        meaning="Time, such as 365d, after the end of its certificates after which a record of the issuance log is deleted; at "
+        "least 30d.",
+        default_note="records stay",
+        parse=parse_retention,
     )
 
 
