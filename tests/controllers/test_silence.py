@@ -235,6 +235,22 @@ def test_a_lease_that_is_renewed_breaks_the_silence() -> None:
     assert cluster.run(MINUTE).silent == []
 
 
+@pytest.mark.parametrize(
+    ("renewed", "left"),
+    [
+        pytest.param(moment(RULE - MINUTE), ["n1"], id="it counts by its time"),
+        pytest.param(moment(DAY), [], id="but for one of the future"),
+        pytest.param("junk", [], id="and for one that is no time"),
+    ],
+)
+def test_a_renewal_that_the_process_did_not_see(renewed: str, left: list[str]) -> None:
+    cluster = Cluster(*HEALTHY, node(), identities=[identity()]).run(RULE - MINUTE)
+    cluster.leases["n1"] = lease(renewed)
+    cluster.restart()
+    assert cluster.run(10 * MINUTE).silent == left
+    assert cluster.run(RULE).silent == []
+
+
 def test_another_node_of_the_name_is_another_machine() -> None:
     cluster = Cluster(*HEALTHY, node()).run(RULE - MINUTE)
     cluster.nodes["n1"] = node(uid="u2", since=rfc3339(cluster.now))

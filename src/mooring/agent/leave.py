@@ -210,8 +210,8 @@ async def on_stop(find_membership: Callable[[], Membership | None], clock: Clock
         async with asyncio.timeout(STOP_SECONDS):
             was_member = await _end_at_any(found, clock)
     except (MooringError, TimeoutError) as error:
-        reason = str(error) or f"no server answered within {STOP_SECONDS:g} s"
-        log.warning("--leave-on-stop: the membership was not ended, its files stay: %s. mooring leave ends it", reason)
+        reason = str(error) or f"no server answered within {STOP_SECONDS:g} s; mooring leave ends it later"
+        log.warning("--leave-on-stop: the membership was not ended, its files stay: %s", reason)
         return
     state = "is deleted, its certificates are revoked" if was_member else "had left before"
     try:

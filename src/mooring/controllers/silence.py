@@ -4,12 +4,13 @@ Rules kept here:
 * The rule of a machine is `spec.silenceSeconds` of its NodeIdentity, from its token, else `--end-silent-members-after`. A Node with
   the annotation `mooring.dev/may-be-silent: "true"` has none.
 * Silence begins when node-lifecycle-controller sets Ready to Unknown, by the clock of the server; without a Ready condition, when
-  the Node was created. Clocks of machines are not compared.
+  the Node was created.
 * Silence counts only while this controller observes it. The mark, a ConfigMap, says since when it does without a break, also across
   restarts. After a break of `UNOBSERVED`, or a clock that was set, ages start again. The mark is written while a machine is silent.
 * A process judges a machine only after it has observed the time steadily: a clock that was set by less than the mark notices, or a
   Lease that was renewed before the start, shows by then.
 * A Lease that is renewed breaks the silence, although the conditions do not say so yet. It is compared again at the commit.
+  A renewal that this process did not see counts by its time, unless that is of the future.
 * Machines that fell silent together, and are more than a share of all, were cut off with their site. None is removed, whatever
   comes back or is removed later: the mark says between which times they fell silent. Those that were removed meanwhile count.
 """
@@ -183,7 +184,7 @@ class SilentNodes:
         """Return true for a machine whose observed silence is longer than its rule."""
         assert machine.rule is not None  # only machines with a rule are judged
         lease = self._leases[machine.name]
-        begin = max(machine.since, observed_since, lease.changed or machine.since)
+        begin = max(machine.since, observed_since, lease.changed or machine.since, _moment(lease.renewed, machine, now))
         # The clock may have been set forward by less than UNOBSERVED since the silence began.
         steady = now - steady_since >= min(machine.rule, UNOBSERVED)
         return steady and now - lease.since >= UNCHANGED and now - begin > machine.rule
@@ -204,6 +205,15 @@ def silent_since(node: Obj) -> datetime | None:
 def _renewed(views: Views, name: str) -> str:
     lease = views[LEASES].get(name, LEASE_NAMESPACE)
     return str(((lease or {}).get("spec") or {}).get("renewTime") or "")
+
+
+def _moment(renewed: str, machine: SilentMachine, now: datetime) -> datetime:
+    """Return when a Lease was renewed, by the clock of its machine; the begin of the silence for a time of the future."""
+    try:
+        found = parse_rfc3339(renewed)
+    except ValueError:
+        return machine.since
+    return found if found <= now else machine.since
 
 
 def _data(mark: Obj | None) -> dict[str, str]:
