@@ -236,6 +236,7 @@ def test_what_commands_print_is_printable(story: Story, arguments: tuple[str, ..
     assert not any(line.startswith("2026-01-02T03:04:05Z") for line in text.split("\n"))
     if arguments[:2] == ("csr", "list"):
         assert done.returncode == 0, text
-        assert "forged" in text
+        # the table cuts names
+        assert ("2026-01-02T03:" if arguments[-1] == "list" else "forged") in text
     if arguments[-1] == "json":
         assert json.loads(done.stdout)["kind"] == "List"

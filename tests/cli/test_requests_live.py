@@ -7,7 +7,9 @@ import io
 import json
 import secrets
 import stat
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,16 @@ import yaml
 
 from mooring.agent.certificaterequest import node_request
 from mooring.apimachinery.schema import Obj
+from mooring.cli.csr.show import beginnings
 from mooring.client.cluster import ClusterClient
-from mooring.pki.keys import generate_key, public_key_fingerprint
+from mooring.clock import SystemClock
+from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.pki.x509 import bundles
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT, KUBELET_SERVING
+from mooring.secret import Secret
+from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server, start_server
 from tests.support.polling import eventually
@@ -137,8 +144,8 @@ def test_several_are_shown_as_one_document(live_server: LiveServer, csr: Command
 def test_a_wide_list_has_kubectls_columns(live_server: LiveServer, csr: CommandLine) -> None:
     name, fingerprint = asked(live_server)
     header, *rows = csr.done("csr", "list").splitlines()
-    assert header.split() == ["NAME", "AGE", "CONDITION"]
-    assert next(row for row in rows if row.startswith(name)).split()[2:] == ["Pending"]
+    assert header.split() == ["NAME", "AGE", "NODE", "CONDITION", "SOURCE"]
+    assert next(row for row in rows if row.startswith(name)).split()[2:] == ["<none>", "Pending", "127.0.0.1"]
     header, *rows = csr.done("csr", "list", "-o", "wide").splitlines()
     assert header.split()[:6] == ["NAME", "AGE", "SIGNERNAME", "REQUESTOR", "REQUESTEDDURATION", "CONDITION"]
     wide = next(row for row in rows if row.startswith(name))
@@ -191,11 +198,38 @@ def test_another_key_is_not_approved(live_server: LiveServer, csr: CommandLine) 
     assert not stored(live_server, name).get("status", {}).get("conditions")
 
 
-def test_the_name_of_a_node_approves_none_of_its_requests(live_server: LiveServer, csr: CommandLine) -> None:
-    """A stranger may wait under the name of a machine: what is approved is a request, which has the name of its key."""
+def test_of_several_requests_for_a_node_the_one_with_the_key_is_decided(
+    live_server: LiveServer, csr: CommandLine
+) -> None:
+    """A stranger may wait under the name of a machine."""
     keys = [generate_key(), generate_key()]
-    requests = [node_request(key, "twin") for key in keys]
-    assert requests[0].name != requests[1].name
+    requests = waiting(live_server, "twin", keys)
+    assert requests[0] != requests[1]
+    for words in (("approve", "twin"), ("approve", "system:node:twin", "--yes"), ("deny", "node/twin", "-y")):
+        outcome = csr("csr", *words)
+        assert outcome.code != 0
+        if "node/twin" not in words:
+            assert f'2 requests for the node "{words[1]}" wait: ' in outcome.err
+            assert all(f"{name} (example.com/by-hand, key sha256:" in outcome.err for name in requests)
+    assert csr("csr", "approve", "--all-pending").code == 1, "requests that are not named are confirmed first"
+    for name in requests:
+        assert not stored(live_server, name).get("status", {}).get("conditions")
+    fingerprint = f"sha256:{public_key_fingerprint(keys[1])}"
+    outcome = csr("csr", "approve", requests[0], "--fingerprint", fingerprint)
+    assert "is for another key" in outcome.err
+    assert csr.done("csr", "approve", "twin", "--fingerprint", fingerprint) == f"{QUALIFIED}/{requests[1]} approved\n"
+    assert csr.done("csr", "show", "twin").count("Key fingerprint:") == 2, "decided requests are shown, too"
+    other = f"sha256:{public_key_fingerprint(keys[0])}"
+    assert csr.done("csr", "deny", "twin", "--fingerprint", other) == f"{QUALIFIED}/{requests[0]} denied\n"
+    assert csr("csr", "approve", "twin").err == f'Error: certificatesigningrequests.{GROUP} "twin" not found\n'
+
+
+GROUP = "certificates.k8s.io"
+
+
+def waiting(server: LiveServer, node: str, keys: Sequence[PrivateKey]) -> list[str]:
+    """Create a request for the node by each key, which no controller decides, and return their names."""
+    requests = [node_request(key, node) for key in keys]
 
     async def create(client: ClusterClient) -> None:
         for request in requests:
@@ -203,19 +237,76 @@ def test_the_name_of_a_node_approves_none_of_its_requests(live_server: LiveServe
             obj["spec"] |= {"signerName": "example.com/by-hand"}
             await client.create("certificatesigningrequests", obj)
 
-    live_server.run(create)
-    for words in (("approve", "twin"), ("approve", "system:node:twin"), ("deny", "twin")):
-        outcome = csr("csr", *words)
-        assert outcome.code != 0
-        assert "not found" in outcome.err or "is not" in outcome.err
-    assert csr("csr", "approve", "--all-pending").code == 1, "requests that are not named are confirmed first"
-    for request in requests:
-        assert not stored(live_server, request.name).get("status", {}).get("conditions")
-    fingerprint = public_key_fingerprint(keys[1])
-    outcome = csr("csr", "approve", requests[0].name, "--fingerprint", f"sha256:{fingerprint}")
-    assert "is for another key" in outcome.err
-    for request in requests:
-        csr.done("csr", "deny", request.name)
+    server.run(create)
+    return [request.name for request in requests]
+
+
+def test_the_only_request_of_a_node_is_shown_and_confirmed(
+    live_server: LiveServer, csr: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name,) = waiting(live_server, "alone", [generate_key()])
+    outcome = csr("csr", "approve", "alone")
+    assert outcome.code == 1
+    assert name in outcome.err, "it is listed"
+    assert "nothing was decided: give --yes" in outcome.err
+    monkeypatch.setattr("sys.stdin", io.StringIO("s\n"))
+    review = csr("csr", "review", "alone")
+    assert f"[1/1] {name}: approve" in review.err
+    assert csr.done("csr", "approve", "alone", "--yes") == f"{QUALIFIED}/{name} approved\n"
+
+
+def test_the_beginning_of_a_name_stands_for_one_request(live_server: LiveServer, csr: CommandLine) -> None:
+    name, _ = asked(live_server)
+    assert csr.done("csr", "show", name[:-1], "-o", "name") == f"{QUALIFIED}/{name}\n"
+    asked(live_server)
+    unclear = csr("csr", "approve", "test-")
+    assert unclear.code == 1
+    assert '"test-" begins the names of ' in unclear.err
+    assert csr.done("csr", "deny", name[:-1]) == f"{QUALIFIED}/{name} denied\n"
+
+
+def test_the_list_says_for_which_node_a_request_waits_and_why(live_server: LiveServer, csr: CommandLine) -> None:
+    name, node = serving_request(live_server)
+    row = eventually_row(csr, node)
+    assert row[0] == name[: len(row[0])]
+    assert row[2:] == [node, "Pending:", "RequesterIsNoNode", "127.0.0.1"]
+    csr.done("csr", "deny", name)
+
+
+def eventually_row(csr: CommandLine, node: str) -> list[str]:
+    """Return the row of a node once a controller has said why its request waits."""
+
+    def row() -> list[str]:
+        return next(line.split() for line in csr.done("csr", "list", "--pending").splitlines() if node in line)
+
+    eventually(lambda: len(row()) == 6)
+    return row()
+
+
+def test_names_in_the_list_are_cut_to_unique_beginnings() -> None:
+    names = ["node-csr-" + "a" * 40, "node-csr-" + "a" * 39 + "b", "csr-x7", "node-csr-0123456789abcdef"]
+    assert beginnings(names) == [names[0], names[1], "csr-x7", "node-csr-01234567"]
+
+
+def test_a_request_is_shown_with_its_token(live_server: LiveServer, csr: CommandLine) -> None:
+    token = live_server.create_token()
+    described = {"data": {"description": base64.b64encode(b"rack 7").decode()}}
+    live_server.run(lambda client: client.patch("secrets", f"bootstrap-token-{token.id}", described, "kube-system"))
+    live_server.run(partial(send, live_server, token))
+    text = csr.done("csr", "show", "tokened")
+    assert f"Token:                {token.id} (rack 7)\n" in text
+    assert "Source address:       127.0.0.1\n" in text
+    shown = json.loads(csr.done("csr", "show", "tokened", "-o", "json"))
+    assert shown["requester"]["token"] == {"id": token.id, "description": "rack 7"}
+    assert (shown["node"], shown["sourceAddress"]) == ("tokened", "127.0.0.1")
+    live_server.run(lambda client: client.delete("secrets", f"bootstrap-token-{token.id}", "kube-system"))
+    assert f"Token:                {token.id}\n" in csr.done("csr", "show", "tokened")
+
+
+async def send(server: LiveServer, token: BootstrapToken, _: ClusterClient) -> None:
+    cluster = Cluster("", server.url, server.ca_pem)
+    async with ClusterClient(cluster, KubeconfigUser("b", token=Secret(token.reveal())), SystemClock()) as client:
+        await client.create("certificatesigningrequests", node_request(generate_key(), "tokened").obj())
 
 
 def test_a_dry_run_changes_nothing(live_server: LiveServer, csr: CommandLine) -> None:

@@ -12,13 +12,22 @@ from typing import Any
 
 import click
 
-from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED
+from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, source_address_of
 from mooring.api.certificates.requeststate import is_approved_and_unsigned, is_undecided, with_condition
-from mooring.apimachinery.codec.json import base64_field, deep_copy
+from mooring.apimachinery.codec.json import deep_copy
 from mooring.apimachinery.schema import Obj
 from mooring.cli import printing
 from mooring.cli.cluster import ChosenCluster, changing_options
-from mooring.cli.csr.show import PLURAL, QUALIFIED, csr_details, fingerprint, print_request, refusals_by_signer, shown
+from mooring.cli.csr.show import (
+    PLURAL,
+    QUALIFIED,
+    csr_details,
+    key_of,
+    print_request,
+    refusals_by_signer,
+    resolve,
+    shown,
+)
 from mooring.cli.options.flags import REQUEST, SHOWN, Command, Option, not_empty, options_of, output_option
 from mooring.cli.printing import ask, echo, table
 from mooring.cli.valuecompletion import complete_waiting_request
@@ -26,14 +35,14 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, rfc3339
 from mooring.controllers.certificates.issuance import AUTOMATIC, WOULD_FAIL
 from mooring.errors import ConfigError, ConflictError, InvalidError, NotFoundError
-from mooring.pki.errors import PkiError
-from mooring.pki.x509.requests import parse_request
 from mooring.trust.discovery.pins import PinError, parse_pin
 
 # Selection of the certificate signing requests that approve, deny and review decide: by name, by selector, or all that wait.
 #
 # Rules kept here: names and selectors exclude each other. A selector selects undecided requests only. Requests that the user has
-# not named are listed and confirmed first, unless `--yes`; without a terminal `--yes` is needed.
+# not named are listed and confirmed first, unless `--yes`; without a terminal `--yes` is needed. The name of a node stands for its
+# only request that waits: a stranger may ask under the name of a machine, so that it is confirmed, too, unless `--fingerprint` says
+# which key is meant. Of several only the one with that key is decided.
 
 
 def _with_selection(command: Command) -> Command:
@@ -76,10 +85,11 @@ _SELECTORS = (
         "--signer", default="", callback=not_empty, metavar="NAME", help="Only undecided requests for this signer."
     ),
 )
-selector_options = options_of(*_SELECTORS, _with_selection)
-"""Selectors alone; the command gets the argument `selection`."""
+_NAMES = click.argument("name", nargs=-1, type=REQUEST, shell_complete=complete_waiting_request)
+review_options = options_of(_NAMES, *_SELECTORS, _with_selection)
+"""NAME… and selectors; the command gets the argument `selection`."""
 selection_options = options_of(
-    click.argument("name", nargs=-1, type=REQUEST, shell_complete=complete_waiting_request),
+    _NAMES,
     *_SELECTORS,
     click.option("--all-pending", is_flag=True, help="All undecided requests."),
     click.option("-y", "--yes", is_flag=True, help="Do not ask before deciding requests that are not named."),
@@ -99,18 +109,21 @@ class RequestSelection:
     all_pending: bool = False
     confirmed: bool = False
 
-    def check(self) -> None:
-        """Raise UsageError when nothing is selected, or names and selectors are mixed."""
+    def check(self, *, may_be_empty: bool = False) -> None:
+        """Raise UsageError when nothing is selected, unless that means all, or names and selectors are mixed."""
         selects = bool(self.label_selector or self.field_selector or self.signer or self.all_pending)
         if self.names and selects:
             raise click.UsageError("NAME cannot be mixed with --selector, --field-selector, --signer or --all-pending")
-        if not self.names and not selects:
+        if not (self.names or selects or may_be_empty):
             raise click.UsageError(
                 "name the requests, or select them with --selector, --field-selector, --signer or --all-pending"
             )
 
     async def fetch(self, client: ClusterClient) -> Sequence[Obj]:
-        """Return the undecided requests that the selectors select, in order of their creation."""
+        """Return the undecided requests that names or selectors select, in order of their creation. Raises ConfigError."""
+        if self.names:
+            named = [(await resolve(client, name, waiting=True))[0] for name in self.names]
+            return [obj for found in named for obj in found if is_undecided(obj)]
         by_signer = f"spec.signerName={self.signer}" if self.signer else ""
         listed = await client.list(
             PLURAL,
@@ -209,6 +222,27 @@ def checked_reason(text: str) -> str:
     return text
 
 
+fingerprint_option = click.option(
+    "--fingerprint",
+    default="",
+    callback=not_empty,
+    metavar="sha256:HEX",
+    help="Decide only a request for this key; needs exactly one NAME.",
+)
+
+
+def checked_fingerprint(text: str, selection: RequestSelection) -> str:
+    """Return the fingerprint of a key, "" for none. Raises UsageError."""
+    if text and len(selection.names) != 1:
+        raise click.UsageError("--fingerprint needs exactly one NAME")
+    try:
+        return str(parse_pin(text)) if text else ""
+    except PinError:
+        raise click.UsageError(
+            "--fingerprint must be sha256: and 64 hexadecimal digits, as `mooring csr show` prints it"
+        ) from None
+
+
 def decide_all(selection: RequestSelection, decision: CsrDecision, form: str, chosen: ChosenCluster) -> None:
     decided: list[Obj] = []
     # Before the first request.
@@ -217,13 +251,21 @@ def decide_all(selection: RequestSelection, decision: CsrDecision, form: str, ch
     async def selected(client: ClusterClient) -> Sequence[tuple[str, str]]:
         """Return name and uid of each request; the uid is "" where the command line gave the name."""
         if selection.names:
-            return [(name, "") for name in selection.names]
-        found = await chosen.retry(partial(selection.fetch, client))
-        if not found:
+            found, asked = list[tuple[str, str]](), list[Obj]()
+            for name in selection.names:
+                objs, is_node = await chosen.retry(partial(resolve, client, name, waiting=True))
+                obj = _only(objs, name, decision.fingerprint)
+                asked += [obj] if is_node and not decision.fingerprint else []
+                found.append((obj["metadata"]["name"], obj["metadata"].get("uid", "") if is_node else ""))
+            if asked and not selection.confirmed:
+                confirm(asked, decision.verb, chosen.clock.now())
+            return found
+        selected = await chosen.retry(partial(selection.fetch, client))
+        if not selected:
             echo("No undecided certificate signing requests found.", err=True)
         elif not selection.confirmed:
-            confirm(found, decision.verb, chosen.clock.now())
-        return [(obj["metadata"]["name"], obj["metadata"].get("uid", "")) for obj in found]
+            confirm(selected, decision.verb, chosen.clock.now())
+        return [(obj["metadata"]["name"], obj["metadata"].get("uid", "")) for obj in selected]
 
     async def work(client: ClusterClient) -> None:
         for one, uid in await selected(client):
@@ -242,6 +284,23 @@ def decide_all(selection: RequestSelection, decision: CsrDecision, form: str, ch
         every = {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": decided}
         document = decided[0] if len(decided) == 1 and selection.names else every
         printing.print_document(document, form)
+
+
+def _only(found: Sequence[Obj], given: str, wanted: str) -> Obj:
+    """Return the only request, or of several the one for the key `wanted`. Raises ConfigError."""
+    if len(found) == 1:
+        return found[0]
+    keys = [key_of(obj) or "unreadable" for obj in found]
+    if keys.count(wanted) == 1:
+        return found[keys.index(wanted)]
+    told = "; ".join(
+        f"{obj['metadata']['name']} ({obj['spec'].get('signerName')}, key {key}, from {source_address_of(obj) or 'unknown'})"
+        for obj, key in zip(found, keys, strict=True)
+    )
+    raise ConfigError(
+        f'{len(found)} requests for the node "{given}" wait: {told}; nothing was decided. Name one of them, or give the key that '
+        "the machine prints with --fingerprint"
+    )
 
 
 async def decide(client: ClusterClient, name: str, decision: CsrDecision, clock: Clock) -> Obj:
@@ -309,12 +368,10 @@ def _check_key(request: Obj, decision: CsrDecision) -> None:
     if not decision.fingerprint:
         return
     name = request["metadata"]["name"]
-    try:
-        found = fingerprint(parse_request(base64_field(request["spec"].get("request"))))
-    except PkiError as error:
-        raise ConfigError(f'the certificate signing request "{name}" cannot be read: {error}') from None
+    found = key_of(request)
     if found != decision.fingerprint:
-        raise ConfigError(f'the certificate signing request "{name}" is for another key, {found}: it was not approved')
+        key = f"is for another key, {found}" if found else "cannot be read"
+        raise ConfigError(f'the certificate signing request "{name}" {key}: it was not {decision.condition.lower()}')
 
 
 async def refuse_waiting(
@@ -356,13 +413,7 @@ def may_be_issued(csr: Obj) -> bool:
 
 @click.command("approve")
 @selection_options
-@click.option(
-    "--fingerprint",
-    default="",
-    callback=not_empty,
-    metavar="sha256:HEX",
-    help="Approve only a request for this key; needs exactly one NAME.",
-)
+@fingerprint_option
 @decision_options(
     "Approved with mooring csr approve.", "Approve a request that would fail, and write one again that is approved."
 )
@@ -378,23 +429,16 @@ def approve(
 ) -> None:
     """Approve certificate signing requests, so that the signer issues the certificates.
 
+    NAME is that of a request, its beginning, or the name of a node that has one request.
     Check a request first with mooring csr show NAME, or decide one after the other with mooring csr review.
     """
-    if fingerprint and len(selection.names) != 1:
-        raise click.UsageError("--fingerprint needs exactly one NAME")
-    try:
-        wanted = str(parse_pin(fingerprint)) if fingerprint else ""
-    except PinError:
-        raise click.UsageError(
-            "--fingerprint must be sha256: and 64 hexadecimal digits, as `mooring csr show` prints it"
-        ) from None
     decision = CsrDecision(
         condition="Approved",
         message=message,
         reason=checked_reason(reason),
         force=force,
         dry_run=dry_run,
-        fingerprint=wanted,
+        fingerprint=checked_fingerprint(fingerprint, selection),
     )
     decide_all(selection, decision, output, chosen)
 
@@ -404,9 +448,11 @@ def approve(
 
 @click.command("deny")
 @selection_options
+@fingerprint_option
 @decision_options("Denied with mooring csr deny.", "Write the request again when it is denied already.")
 def deny(
     selection: RequestSelection,
+    fingerprint: str,
     message: str,
     reason: str,
     force: bool,
@@ -414,9 +460,14 @@ def deny(
     output: str,
     chosen: ChosenCluster,
 ) -> None:
-    """Deny certificate signing requests, for good."""
+    """Deny certificate signing requests, for good. NAME is as for mooring csr approve."""
     decision = CsrDecision(
-        condition="Denied", message=message, reason=checked_reason(reason), force=force, dry_run=dry_run
+        condition="Denied",
+        message=message,
+        reason=checked_reason(reason),
+        force=force,
+        dry_run=dry_run,
+        fingerprint=checked_fingerprint(fingerprint, selection),
     )
     decide_all(selection, decision, output, chosen)
 
@@ -435,7 +486,7 @@ MAX_ANSWER = 4096
 
 
 @click.command("review")
-@selector_options
+@review_options
 @click.option(
     "--message",
     default="Decided with mooring csr review.",
@@ -446,8 +497,11 @@ MAX_ANSWER = 4096
 def review(selection: RequestSelection, message: str, chosen: ChosenCluster) -> None:
     """Show each undecided request with what its node had before, and ask: approve, deny, skip or quit.
 
+    NAME is that of a request or of a node; without one all undecided requests are shown.
+
     Answers are read from standard input, one a line; the first letter is enough.
     """
+    selection.check(may_be_empty=True)
     clock = chosen.clock
     counts = dict.fromkeys(ANSWERS, 0)
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import pairwise, takewhile
 from typing import Any
 
 import click
 
 from mooring.api.certificates.certificatesigningrequest import KIND
-from mooring.api.certificates.requestrecords import source_address_of
-from mooring.api.certificates.requeststate import is_undecided
+from mooring.api.certificates.requestrecords import conditions_of, source_address_of
+from mooring.api.certificates.requeststate import is_undecided, requested_node
 from mooring.api.mooring import nodeidentity
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.codec.json import base64_field
@@ -25,13 +26,15 @@ from mooring.cli.printing import echo, highlight
 from mooring.cli.valuecompletion import complete_request
 from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration, rfc3339
-from mooring.errors import ForbiddenError, NotFoundError
-from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
+from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError
+from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX, bootstrap_token_id
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles, names
 from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import KUBELET_SERVING, SIGNERS, issued_request
+from mooring.trust.bootstraptoken.tokensecret import KEY_DESCRIPTION, NAMESPACE, secret_name
 
 # Details of a certificate signing request for an approver: requester, subject, key, problems, certificate.
 #
@@ -41,6 +44,8 @@ from mooring.pki.x509.signers import KUBELET_SERVING, SIGNERS, issued_request
 
 PLURAL = KIND.resource.plural
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
+SHOWN_NAME = 17
+"""Characters of the name of a request in the table: `node-csr-` and eight of the hash, or all of `csr-` and a random end."""
 _CONDITION = next(column for column in KIND.resource.columns if column.name == "Condition")
 
 
@@ -58,6 +63,8 @@ def csr_details(obj: Obj, now: datetime) -> dict[str, Any]:
                 "extra": spec.get("extra"),
             }
         ),
+        "sourceAddress": source_address_of(obj),
+        "node": requested_node(obj),
         "signerName": spec.get("signerName"),
         "usages": spec.get("usages"),
         "expirationSeconds": spec.get("expirationSeconds"),
@@ -76,6 +83,49 @@ def _present(fields: dict[str, Any]) -> dict[str, Any]:
 def fingerprint(request: CertificateRequest) -> str:
     """Return `sha256:<hex>` of the public key, the form of a pin."""
     return f"sha256:{request.key_fingerprint}"
+
+
+def key_of(obj: Obj) -> str:
+    """Return the fingerprint of the key of a request; "" for one that cannot be read."""
+    try:
+        return fingerprint(parse_request(base64_field((obj.get("spec") or {}).get("request"))))
+    except PkiError:
+        return ""
+
+
+async def resolve(client: ClusterClient, given: str, *, waiting: bool) -> tuple[Sequence[Obj], bool]:
+    """Return the requests that `given` stands for, and whether it is the name of their node.
+
+    It is the name of a request, else that of a node, else the beginning of the name of one request. `waiting`: a node stands for
+    its undecided requests only. Raises NotFoundError, ConfigError, PeerError.
+    """
+    try:
+        return [await client.get(PLURAL, given)], False
+    except NotFoundError as error:
+        unknown = error
+    try:
+        listed: Sequence[Obj] = (await client.list(PLURAL)).items
+    except ForbiddenError:
+        raise unknown from None
+    node = given.removeprefix(NODE_PREFIX)
+    of_node = [obj for obj in listed if requested_node(obj) == node and (is_undecided(obj) or not waiting)]
+    if of_node:
+        return sorted(of_node, key=lambda obj: str(obj["metadata"].get("creationTimestamp", ""))), True
+    begun = [obj for obj in listed if obj["metadata"]["name"].startswith(given)]
+    if len(begun) > 1:
+        names = ", ".join(obj["metadata"]["name"] for obj in begun)
+        raise ConfigError(f'"{given}" begins the names of {len(begun)} certificate signing requests: {names}')
+    if not begun:
+        raise unknown
+    return begun, False
+
+
+def reason_of(obj: Obj) -> str:
+    """Return the reason for which an undecided request waits; "" for another one, and where no controller has said one."""
+    conditions = conditions_of(obj) if is_undecided(obj) else ()
+    return next(
+        (str(one.get("reason", "")) for one in conditions if one.get("type") in (WOULD_FAIL, NEEDS_APPROVAL)), ""
+    )
 
 
 def refusals_by_signer(obj: Obj) -> Sequence[str]:
@@ -136,11 +186,10 @@ def _certificate(text: object, now: datetime) -> dict[str, Any]:
 
 # `mooring csr list`: list certificate signing requests.
 #
-# Rules kept here: `-o wide` begins with kubectl's columns. The table has those of them that fit 80 columns beside the 52
-# characters of a machine's request. `-o json|yaml` prints the objects of the server.
+# Rules kept here: `-o wide` begins with kubectl's columns. The table has what a person decides by. It cuts names to a unique
+# beginning, which every verb takes. `-o json|yaml` prints the objects of the server.
 
-WIDE_ALONE = frozenset({"SignerName", "Requestor", "RequestedDuration"})
-"""Columns of kubectl that the table leaves to `-o wide`, `csr show` and `csr review`."""
+HEADERS = ("NAME", "AGE", "NODE", "CONDITION", "SOURCE")
 
 
 @click.command("list")
@@ -149,7 +198,10 @@ WIDE_ALONE = frozenset({"SignerName", "Requestor", "RequestedDuration"})
 @output_option(*LISTED)
 @cluster_options
 def list_requests(signer: str, pending: bool, output: str, chosen: ChosenCluster) -> None:
-    """List certificate signing requests."""
+    """List certificate signing requests, with the node, the reason for which one waits, and the address from which it came.
+
+    Names are cut to a unique beginning, which every verb takes; -o wide and -o name print all of them.
+    """
     selector = f"spec.signerName={signer}" if signer else ""
     found: Sequence[Obj] = chosen.run_with_retries(lambda client: client.list(PLURAL, field_selector=selector)).items
     if pending:
@@ -166,15 +218,40 @@ def print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
             echo(f"{QUALIFIED}/{obj['metadata']['name']}")
     elif not found:
         echo("No certificate signing requests found.", err=True)
+    elif form == "wide":
+        columns = KIND.resource.columns
+        rows = [
+            [
+                *(str(column.cell(obj, now)) for column in columns),
+                *_wide_cells(csr_details(obj, now).get("request") or {}),
+            ]
+            for obj in found
+        ]
+        printing.print_table([*(column.name.upper() for column in columns), "SUBJECT", "KEY"], rows)
     else:
-        columns = [one for one in KIND.resource.columns if form == "wide" or one.name not in WIDE_ALONE]
-        headers = [column.name.upper() for column in columns]
-        rows = [[str(column.cell(obj, now)) for column in columns] for obj in found]
-        if form == "wide":
-            headers += ["SUBJECT", "KEY"]
-            for row, obj in zip(rows, found, strict=True):
-                row += _wide_cells(csr_details(obj, now).get("request") or {})
-        printing.print_table(headers, rows)
+        names = beginnings([obj["metadata"]["name"] for obj in found])
+        printing.print_table(HEADERS, [_cells(obj, name, now) for obj, name in zip(found, names, strict=True)])
+
+
+def _cells(obj: Obj, name: str, now: datetime) -> Sequence[str]:
+    condition, reason = str(_CONDITION.cell(obj, now)), reason_of(obj)
+    return (
+        name,
+        age(obj["metadata"].get("creationTimestamp"), now),
+        requested_node(obj) or "<none>",
+        f"{condition}: {reason}" if reason else condition,
+        source_address_of(obj) or "<none>",
+    )
+
+
+def beginnings(names: Sequence[str]) -> Sequence[str]:
+    """Return a beginning of each name that no other name has, of SHOWN_NAME characters or more."""
+    ordered = sorted(names)
+    needed = dict.fromkeys(ordered, SHOWN_NAME)
+    for one, other in pairwise(ordered):
+        shared = 1 + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+        needed[one], needed[other] = max(needed[one], shared), max(needed[other], shared)
+    return [name[: needed[name]] for name in names]
 
 
 def _wide_cells(request: dict[str, Any]) -> list[str]:
@@ -223,9 +300,9 @@ async def fetch_before(client: ClusterClient, details: dict[str, Any]) -> Before
     return Before(name, await _found(client, nodeidentity.PLURAL, name), await _found(client, "nodes", name))
 
 
-async def _found(client: ClusterClient, plural: str, name: str) -> Obj | None:
+async def _found(client: ClusterClient, plural: str, name: str, namespace: str = "") -> Obj | None:
     try:
-        return await client.get(plural, name)
+        return await client.get(plural, name, namespace)
     except (NotFoundError, ForbiddenError):
         return None
 
@@ -304,19 +381,25 @@ def show(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
     clock = chosen.clock
 
     async def fetch(client: ClusterClient) -> Sequence[Shown]:
-        return [await chosen.retry(partial(_fetch, client, one, clock.now())) for one in name]
+        found = [await chosen.retry(partial(resolve, client, one, waiting=False)) for one in name]
+        return [await chosen.retry(partial(shown, client, obj, clock.now())) for objs, _ in found for obj in objs]
 
     _print_requests(chosen.run(fetch), output, clock.now())
-
-
-async def _fetch(client: ClusterClient, name: str, now: datetime) -> Shown:
-    return await shown(client, await client.get(PLURAL, name), now)
 
 
 async def shown(client: ClusterClient, obj: Obj, now: datetime) -> Shown:
     """Return a request with its details and what its node had before. Raises ApiError, PeerError."""
     details = csr_details(obj, now)
+    if token := bootstrap_token_id(spec_of(obj).get("username", "")):
+        details["requester"]["token"] = await _token(client, token)
     return obj, details, await fetch_before(client, details) if is_undecided(obj) else None
+
+
+async def _token(client: ClusterClient, token_id: str) -> dict[str, Any]:
+    """Return what a person knows a token by. Its description is missing where the token is gone, or may not be read."""
+    secret = await _found(client, "secrets", secret_name(token_id), NAMESPACE)
+    encoded = ((secret or {}).get("data") or {}).get(KEY_DESCRIPTION)
+    return _present({"id": token_id, "description": base64_field(encoded).decode("utf-8", "replace")})
 
 
 def _print_requests(requests: Sequence[Shown], form: str, now: datetime) -> None:
@@ -354,6 +437,10 @@ def print_request(request: Shown, now: datetime) -> None:
         (highlight if matters else echo)(f"  {label + ':':<28}{value}")
 
 
+def _token_text(token: dict[str, Any]) -> str:
+    return " ".join(filter(None, (token.get("id"), f"({token['description']})" if "description" in token else "")))
+
+
 def lines(details: dict[str, Any], now: datetime) -> list[tuple[str, str]]:
     """Return the details as labelled lines."""
     request, requester = details.get("request", {}), details.get("requester", {})
@@ -364,6 +451,8 @@ def lines(details: dict[str, Any], now: datetime) -> list[tuple[str, str]]:
         ("Age", age(details.get("created"), now)),
         ("Condition", details["condition"]),
         ("Requester", requester.get("username", "<none>")),
+        ("Token", _token_text(requester.get("token", {}))),
+        ("Source address", details.get("sourceAddress", "")),
         ("Requester groups", ", ".join(requester.get("groups", ()))),
         ("Signer", details.get("signerName", "<none>")),
         ("Usages", ", ".join(details.get("usages", ()))),
