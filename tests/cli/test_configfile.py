@@ -289,7 +289,7 @@ def test_every_flag_of_a_server_is_a_key_with_a_type() -> None:
         option
         for parameter in server.params
         for option in parameter.opts
-        if option not in ("-v", "--verbose", "-t", "--token")  # k3s's name of --server-token
+        if option not in ("-v", "--verbose", "--log-format", "-t", "--token")  # k3s's name of --server-token
     }
     assert not configfile.NOT_KEYS & set(keys)
     assert {key: keys[key] for key in ("data-dir", "secure-port", "login-ttl", "anonymous-auth")} == {

@@ -32,7 +32,7 @@ __all__ = ["mooring"]
 TOKEN = "abcdef.0123456789abcdef"
 PIN = "sha256:" + "ab" * 32
 PROGRAM = ("--program", "/usr/bin/mooring")
-OF_ONE_RUN = {"adopt", "config", "dry_run", "discover_only", "is_service", "output", "verbose"}
+OF_ONE_RUN = {"adopt", "config", "dry_run", "discover_only", "is_service", "output", "verbose", "log_format"}
 """Parameters that no file holds."""
 REPEATABLE = [one.name for one in SETTINGS if isinstance(one.default, tuple)]
 ALL = pytest.mark.parametrize("setting", SETTINGS, ids=lambda one: one.name)

@@ -504,6 +504,22 @@ def test_a_log_line_for_a_collector_holds_no_token() -> None:
     assert serverlogs.PlainFormatter().format(record()) == "1970-01-01T00:00:00Z INFO mooring.x token q7w2e9.(redacted)"
 
 
+def test_a_collector_gets_json_without_a_token() -> None:
+    line = serverlogs.JsonFormatter().format(record())
+    assert json.loads(line) == {
+        "time": "1970-01-01T00:00:00Z",
+        "level": "INFO",
+        "logger": "mooring.x",
+        "message": "token q7w2e9.(redacted)",
+    }
+    failed = record(logging.ERROR, "two\nlines")
+    failed.exc_text = "Traceback\n  token q7w2e9.k3m8x1c5v0b6n4z2"
+    line = serverlogs.JsonFormatter().format(failed)
+    assert "\n" not in line
+    assert json.loads(line)["traceback"] == ["Traceback", "  token q7w2e9.(redacted)"]
+    assert json.loads(line)["message"].isprintable()
+
+
 def test_a_terminal_gets_colour_for_what_needs_attention() -> None:
     formatter = serverlogs.TerminalFormatter()
     assert formatter.format(record())[8:] == " token q7w2e9.(redacted)"

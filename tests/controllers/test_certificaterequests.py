@@ -264,6 +264,9 @@ def test_a_certificate_is_recorded_before_it_is_published(signer_name: str, usag
     (leaf,) = certificates(base64.b64decode(update.obj["status"]["certificate"]))
     assert record.entry["serialNumber"] == f"{leaf.serial_number:x}"
     assert record.entry["token"] == "abcdef"
+    assert update.is_routine
+    assert update.announcement.startswith(f"the certificate {leaf.serial_number:x} of ")
+    assert update.announcement.endswith(f"until {record.entry['notAfter']}; its request is {record.entry['request']}")
 
 
 def leaf_end(signer: CsrSigner, **spec: Any) -> timedelta:

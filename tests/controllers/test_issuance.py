@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -128,6 +128,20 @@ def test_the_log_says_once_which_request_waits_and_why(changes: Obj, machine: st
         f"the certificate request join of {machine} waits for a decision by `mooring csr review`: {HELD.message}"
     )
     assert marked_as_held(update.obj, HELD) == ()
+    (again,) = marked_as_held(update.obj, replace(HELD, message="the name belonged to another key"))
+    assert isinstance(again, Update)
+    assert again.announcement == "", "other words for the same reason"
+    (other,) = marked_as_held(update.obj, replace(HELD, reason="Other"))
+    assert isinstance(other, Update)
+    assert other.announcement
+
+
+def test_the_log_says_that_a_request_is_denied() -> None:
+    (update,) = approved(csr(), replace(HELD, denies=True))
+    assert isinstance(update, Update)
+    assert update.announcement == (
+        f"the certificate request join of node n1 (system:bootstrap:abcdef) is denied: {HELD.message}"
+    )
 
 
 def test_a_held_request_is_not_written_again_for_the_same_reason() -> None:

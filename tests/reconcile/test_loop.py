@@ -257,9 +257,13 @@ async def test_hundreds_of_keys_of_one_event_leave_turns_to_the_event_loop(room:
 # -- preconditions -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("routine", "level"), [(False, "WARNING"), (True, "INFO")])
 @in_room
-async def test_a_conflict_is_planned_again_with_the_new_state(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_conflict_is_planned_again_with_the_new_state(
+    room: Room, caplog: pytest.LogCaptureFixture, routine: bool, level: str
+) -> None:
     """Another client edits the object between the plan and its write. What the plan announces is logged once it is written."""
+    caplog.set_level(logging.INFO, "mooring.controllers")
     await room.create("configmaps", config_map("a"))
 
     class Meddled(RegistryApi):
@@ -278,14 +282,18 @@ async def test_a_conflict_is_planned_again_with_the_new_state(room: Room, caplog
         assert found is not None
         data = found.get("data") or {}
         written = {**found, "data": {**data, "ours": "y"}}
-        return () if "ours" in data else (Update("configmaps", written, announcement="ours is there"), marker("after"))
+        return (
+            ()
+            if "ours" in data
+            else (Update("configmaps", written, announcement="ours is there", is_routine=routine), marker("after"))
+        )
 
     api = Meddled(room.registry, masters_only, room.clock)
     async with running(room, [Scripted(ours)], api):
         await room.clock.advance(1)
         await until(lambda: exists(room, "secrets", "after", "default"))
     assert (await room.get("configmaps", "a")).obj["data"] == {"theirs": "x", "ours": "y"}
-    assert [one.getMessage() for one in caplog.records].count("ours is there") == 1
+    assert [one.levelname for one in caplog.records if one.getMessage() == "ours is there"] == [level]
 
 
 class Refusing(RegistryApi):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
@@ -9,6 +10,7 @@ import time
 import click
 
 from mooring import queuedoutput
+from mooring.cli.options.flags import options_of
 from mooring.cli.printing import clean, redacted
 
 # Formatter of log records: one line for each record, so that no logged text can forge another record.
@@ -53,12 +55,14 @@ class LineFormatter(logging.Formatter):
 # Configuration of logging for long-running commands.
 #
 # Rules kept here: each record is one line on stderr, formatted by `lineformat`. On a terminal it has the time of day, and a
-# colour for warnings and errors. Elsewhere it has an RFC 3339 time, level and logger for a log collector. Records of libraries
-# below WARNING are dropped unless `LIBRARIES` allows them, because HTTP libraries log headers and bodies with credentials. What
-# the command prints and logs waits in a queue, so that no reader of it can stop the command (`mooring.queuedoutput`).
+# colour for warnings and errors. Elsewhere it has an RFC 3339 time, level and logger for a log collector, in JSON on demand.
+# Records of libraries below WARNING are dropped unless `LIBRARIES` allows them, because HTTP libraries log headers and bodies with
+# credentials. What the command prints and logs waits in a queue, so that no reader of it can stop the command
+# (`mooring.queuedoutput`).
 
 _COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 _LEVELS = (logging.INFO, logging.DEBUG)
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 LIBRARIES = {"httpx2": logging.INFO}
 """Loggers of libraries whose records below WARNING are shown at `-vv`, with the lowest level that holds neither headers nor
 bodies. httpx2 logs method, URL and status of each request that this program makes."""
@@ -70,7 +74,7 @@ class PlainFormatter(LineFormatter):
     converter = staticmethod(time.gmtime)
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s", _TIME)
 
 
 class TerminalFormatter(LineFormatter):
@@ -87,6 +91,22 @@ class TerminalFormatter(LineFormatter):
         return click.style(text, fg=colour) if colour else text
 
 
+class JsonFormatter(LineFormatter):
+    """Formatter of JSON objects, one on each line: `time`, `level`, `logger`, `message` and, where there is one, `traceback`."""
+
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        document = {
+            "time": self.formatTime(record, _TIME),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": clean(redacted(record.getMessage()[:MAX_READ]), MAX_LINE),
+        }
+        traceback = [line.removeprefix(CONTINUED) for line in self._traceback(record)]
+        return json.dumps(document | ({"traceback": traceback} if traceback else {}), ensure_ascii=False)
+
+
 class LibraryFilter(logging.Filter):
     """Drops records below WARNING of loggers that are neither Mooring's nor in `LIBRARIES`, whatever their level."""
 
@@ -96,13 +116,30 @@ class LibraryFilter(logging.Filter):
         return record.levelno >= LIBRARIES.get(record.name, logging.WARNING)
 
 
-def configure(verbosity: int = 0) -> None:
+TEXT, JSON = "text", "json"
+log_options = options_of(
+    click.option("-v", "--verbose", count=True, help="Log more; twice for the most."),
+    click.option(
+        "--log-format",
+        type=click.Choice([TEXT, JSON]),
+        default=TEXT,
+        show_default=True,
+        envvar="MOORING_LOG_FORMAT",
+        show_envvar=True,
+        help="Form of each record of the log: a line of text, or a JSON object.",
+    ),
+)
+"""Flags of the log of a command that runs for long: the arguments of `configure`."""
+
+
+def configure(verbose: int = 0, log_format: str = TEXT) -> None:
     """Log to stderr: INFO; with `-v` also DEBUG; with `-vv` also the requests that libraries send."""
     queuedoutput.install()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(TerminalFormatter() if sys.stderr.isatty() else PlainFormatter())
+    plain = TerminalFormatter() if sys.stderr.isatty() else PlainFormatter()
+    handler.setFormatter(JsonFormatter() if log_format == JSON else plain)
     handler.addFilter(LibraryFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING if verbosity < len(_LEVELS) else logging.INFO)
-    logging.getLogger("mooring").setLevel(_LEVELS[min(verbosity, len(_LEVELS) - 1)])
+    root.setLevel(logging.WARNING if verbose < len(_LEVELS) else logging.INFO)
+    logging.getLogger("mooring").setLevel(_LEVELS[min(verbose, len(_LEVELS) - 1)])

@@ -49,6 +49,8 @@ class Update:
     actions are applied, which wait."""
     announcement: str = field(default="", compare=False)
     """Line for the operator's log once the update is made; empty for none."""
+    is_routine: bool = field(default=False, compare=False)
+    """True when the line is no warning."""
 
 
 @dataclass(frozen=True, slots=True)

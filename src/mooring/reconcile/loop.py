@@ -288,7 +288,8 @@ class Reconciler:
             else:
                 await api.delete(action)
             if not isinstance(action, Create) and action.announcement:
-                log.warning("%s", action.announcement)
+                is_routine = isinstance(action, Update) and action.is_routine
+                log.log(logging.INFO if is_routine else logging.WARNING, "%s", action.announcement)
         except AlreadyExistsError:
             return not (isinstance(action, Create) and action.must_be_new)
         except NotFoundError:

@@ -25,8 +25,8 @@ SUBJECTS = (StandaloneSettings, ApprovalSettings, SigningSettings)
 @click.command("controllers", cls=CommandBySubject)
 @kubeconfig_option
 @settings_options([one for subject in SUBJECTS for one in subject.declared()])
-@click.option("-v", "--verbose", count=True, help="Log more; twice for everything.")
-def controllers(kubeconfig: str, context_name: str, verbose: int, **values: Any) -> None:
+@serverlogs.log_options
+def controllers(kubeconfig: str, context_name: str, verbose: int, log_format: str, **values: Any) -> None:
     """Run controllers against any Kubernetes API server until SIGTERM or SIGINT.
 
     For clusters without kubeadm's controllers of bootstrap tokens, or whose kube-controller-manager has none that approves serving
@@ -41,7 +41,7 @@ def controllers(kubeconfig: str, context_name: str, verbose: int, **values: Any)
         check(settings, signing)
         approval = ApprovalSettings.read(values)
     cluster = _cluster(kubeconfig, context_name)
-    serverlogs.configure(verbose)
+    serverlogs.configure(verbose, log_format)
     serve(StandaloneConfig(settings=settings, signing=signing, approval=approval, cluster=cluster))
 
 

@@ -237,9 +237,9 @@ class AgentCommand(CommandBySubject):
     is_flag=True,
     help="Let this machine have the membership whose files came from another one: after a replaced board or a restored disk.",
 )
-@click.option("-v", "--verbose", count=True, help="Log more; twice for the most.")
+@serverlogs.log_options
 @click.pass_context
-def agent(context: click.Context, /, adopt: bool, verbose: int, **_: Any) -> None:
+def agent(context: click.Context, /, adopt: bool, verbose: int, log_format: str, **_: Any) -> None:
     """Join the cluster at ADDRESS unless this machine is a member, then keep its certificate and its Node fresh.
 
     Runs until SIGTERM or SIGINT. A machine with a certificate needs no flags. `mooring agent unit` prints a systemd unit.
@@ -253,7 +253,7 @@ def agent(context: click.Context, /, adopt: bool, verbose: int, **_: Any) -> Non
     more = given.read(AgentSettings)
     if is_k3s:
         plan_of_agent = replace(plan_k3s_join(given, file), adopts=adopt)
-        serverlogs.configure(verbose)
+        serverlogs.configure(verbose, log_format)
         _warn(file)
         with _explained_token(given), _final():
             asyncio.run(process.run(plan_of_agent, report=_report, on_renew=more.on_renew, notifier=notifier))
@@ -266,7 +266,7 @@ def agent(context: click.Context, /, adopt: bool, verbose: int, **_: Any) -> Non
     if plan is not None:
         report_lowering(settings)
     options = join_options(settings, given, adopts=adopt)
-    serverlogs.configure(verbose)
+    serverlogs.configure(verbose, log_format)
     _warn(file)
     with _final():
         asyncio.run(daemon.run(plan, options, report=_report, more=more, notifier=notifier))

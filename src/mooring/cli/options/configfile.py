@@ -27,7 +27,7 @@ from mooring.settings.declaration import Setting
 DEFAULT_PATH = "/etc/mooring/config.yaml"
 MAX_BYTES = 1 << 20
 """Largest file: sixty settings and sixteen authenticators have a few kB."""
-NOT_KEYS = frozenset({"config", "help", "verbose", "token", "token-ttl", "skip-token-print"})
+NOT_KEYS = frozenset({"config", "help", "verbose", "log-format", "token", "token-ttl", "skip-token-print"})
 """Flags of one run, or secrets of one start: they are given on the command line or in the environment."""
 
 

@@ -36,7 +36,7 @@ from mooring.settings.storage import StorageSettings
 
 log = logging.getLogger("mooring")
 
-NOT_SETTINGS = frozenset({"verbose", "token", "token_ttl", "skip_token_print"})
+NOT_SETTINGS = frozenset({"verbose", "log_format", "token", "token_ttl", "skip_token_print"})
 """Flags of one start, which a restart of the workers does not use."""
 
 
@@ -49,14 +49,14 @@ NOT_SETTINGS = frozenset({"verbose", "token", "token_ttl", "skip_token_print"})
     metavar="TOKEN",
     help="Server token, as --server-token: for k3s's command line, beside --server.",
 )
-@click.option("-v", "--verbose", count=True, help="Log more; twice for everything.")
-def server(token: str, verbose: int, **flags: Any) -> None:
+@serverlogs.log_options
+def server(token: str, verbose: int, log_format: str, **flags: Any) -> None:
     """Serve a control plane until SIGTERM or SIGINT.
 
     Keys and first objects are made when they are missing, but no bootstrap token: see `mooring init` and `mooring up`. With
     --server and the server token it becomes a server of the cluster there.
     """
-    serverlogs.configure(verbose)
+    serverlogs.configure(verbose, log_format)
     config = _checked_configuration(_with_token(flags, token))
     serve(config, read_config=_config_reader(config))
 
@@ -64,8 +64,10 @@ def server(token: str, verbose: int, **flags: Any) -> None:
 @click.command("up", cls=RepeatableCommand)
 @server_options
 @first_token_options
-@click.option("-v", "--verbose", count=True, help="Log more; twice for everything.")
-def up(token: str | None, token_ttl: timedelta, skip_token_print: bool, verbose: int, **flags: Any) -> None:
+@serverlogs.log_options
+def up(
+    token: str | None, token_ttl: timedelta, skip_token_print: bool, verbose: int, log_format: str, **flags: Any
+) -> None:
     """Serve a control plane; on the first start make keys, first objects and a token before.
 
     Prints the line that lets a machine join, and how to administrate. Later starts make no token unless --token is given.
@@ -76,7 +78,7 @@ def up(token: str | None, token_ttl: timedelta, skip_token_print: bool, verbose:
     config = _checked_configuration(flags)
     with usage():
         token_flags.check_accepted(config)
-    serverlogs.configure(verbose)
+    serverlogs.configure(verbose, log_format)
     # admin.conf is the last file that the key store creates; a store in memory makes every start a first one
     is_first = not (Path(config.data_dir) / "admin.conf").exists() or config[StorageSettings].in_memory
     serve(config, _create_token_when_ready(config, token_flags, is_first), _config_reader(config))

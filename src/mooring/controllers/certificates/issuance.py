@@ -205,11 +205,15 @@ def held_until(csr: Obj, now: datetime) -> datetime:
 def held_or_denied(csr: Obj, hold: Hold, now: datetime) -> Sequence[Action]:
     """Return the actions that tell the requester why the request is not approved automatically."""
     if hold.denies:
-        return (Update(REQUESTS, with_condition(csr, DENIED, hold.reason, hold.message), "approval"),)
+        denied = with_condition(csr, DENIED, hold.reason, hold.message)
+        announcement = (
+            f"the certificate request {csr['metadata']['name']} of {requesting_machine(csr)} is denied: {hold.message}"
+        )
+        return (Update(REQUESTS, denied, "approval", announcement=announcement),)
     return (*hold.actions, *marked_as_held(csr, hold), Requeue(held_until(csr, now)))
 
 
-def _machine(csr: Obj) -> str:
+def requesting_machine(csr: Obj) -> str:
     """Return the node that a request is for, with another requester in brackets; the requester of one that is for no node."""
     spec, node = csr["spec"], requested_node(csr)
     requester: str = spec.get("username", "")
@@ -224,12 +228,12 @@ def marked_as_held(csr: Obj, hold: Hold) -> Sequence[Action]:
     present = next((one for one in conditions_of(csr) if one.get("type") == NEEDS_APPROVAL), {})
     if (present.get("reason"), present.get("message")) == (hold.reason, hold.message):
         return ()
-    announcement = (
-        f"the certificate request {csr['metadata']['name']} of {_machine(csr)} waits for a decision by `mooring csr review`: "
-        f"{hold.message}"
-    )
+    # Once for each reason: a message says how many days ago, or which of two machines has the name now.
+    is_new = present.get("reason") != hold.reason
+    name, machine = csr["metadata"]["name"], requesting_machine(csr)
+    line = f"the certificate request {name} of {machine} waits for a decision by `mooring csr review`: {hold.message}"
     held = with_condition(csr, NEEDS_APPROVAL, hold.reason, hold.message)
-    return (Update(REQUESTS, held, "approval", announcement=announcement),)
+    return (Update(REQUESTS, held, "approval", announcement=line if is_new else ""),)
 
 
 # Lives of certificates of ephemeral machines: short, so that the record of a machine that is gone goes within days.

@@ -52,6 +52,7 @@ from mooring.controllers.certificates.issuance import (
     is_automatic,
     longest_life,
     no_hold,
+    requesting_machine,
     reserved,
     watched,
 )
@@ -273,7 +274,22 @@ def _sign(
     # The issuance log gets its entry before the certificate is published: no certificate exists without a record.
     return (
         RecordIssuance(entry, fresh_key),
-        Update(REQUESTS, with_status(csr, certificate=text), "status", precondition),
+        Update(
+            REQUESTS,
+            with_status(csr, certificate=text),
+            "status",
+            precondition,
+            announcement=_issued_line(csr, entry),
+            is_routine=True,
+        ),
+    )
+
+
+def _issued_line(csr: Obj, entry: Obj) -> str:
+    source = f" from {entry['sourceAddress']}" if "sourceAddress" in entry else ""
+    return (
+        f"the certificate {entry['serialNumber']} of {entry['subject']} was issued to {requesting_machine(csr)}{source}, until "
+        f"{entry['notAfter']}; its request is {entry['request']}"
     )
 
 
