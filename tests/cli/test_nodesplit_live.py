@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from mooring.apimachinery.schema import Obj
-from mooring.errors import UnauthorizedError
+from mooring.errors import NotFoundError, UnauthorizedError
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server
@@ -187,3 +187,35 @@ def test_a_machine_that_is_not_recorded(live_server: LiveServer, mooring: Comman
     done = mooring("node", "split", "nowhere", "--keep", "sha256:" + "0" * 64, *of(live_server))
     assert (done.code, len(done.err.splitlines())) == (1, 1)
     assert 'the cluster does not know a machine "nowhere"' in done.err
+
+
+def test_a_node_password_of_the_other_machine_goes_on_demand(live_server: LiveServer, mooring: CommandLine) -> None:
+    copied = Copied(live_server, "split9")
+    secret = {"metadata": {"name": "split9.node-password.k3s", "namespace": "kube-system"}, "data": {"hash": "eA=="}}
+
+    async def set_password() -> None:
+        async with live_server.client() as admin:
+            made = await admin.create("secrets", {"kind": "Secret", "apiVersion": "v1", **secret})
+            await admin.patch("nodeidentities", "split9", {"spec": {"nodePasswordUID": made["metadata"]["uid"]}})
+
+    asyncio.run(set_password())
+    first = mooring("node", "split", "split9", "--keep", copied.key("C"), *of(live_server))
+    assert first.code == 0, first.err
+    assert "Run this again with --remove-node-password." in first.err
+    words = ("--keep", copied.key("C"), "--remove-node-password")
+    deleted = "secrets/kube-system/split9.node-password.k3s deleted"
+    assert f"{deleted} (server dry run)" in copied.split(mooring, *words, "--dry-run")
+    assert asyncio.run(copied.identity())["spec"].get("nodePasswordUID")
+    done = mooring("node", "split", "split9", *words, *of(live_server))
+    assert deleted in done.out.splitlines()
+    assert "node password" not in done.err
+    assert "nodePasswordUID" not in asyncio.run(copied.identity())["spec"]
+
+    async def read_secret() -> Obj:
+        async with live_server.client() as admin:
+            return await admin.get("secrets", "split9.node-password.k3s", "kube-system")
+
+    with pytest.raises(NotFoundError):
+        asyncio.run(read_secret())
+    assert copied.accepted() == "C"
+    assert copied.split(mooring, *words) == ["nodeidentity.mooring.dev/split9 unchanged"]

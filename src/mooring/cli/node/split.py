@@ -11,6 +11,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -36,6 +37,8 @@ from mooring.errors import ConfigError, ConflictError, ForbiddenError, NotFoundE
 from mooring.identity import NODE_PREFIX
 from mooring.trust.discovery.pins import PinError, parse_pin
 from mooring.trust.issuancelog import CREDENTIAL
+from mooring.trust.k3s.nodepassword import NAMESPACE as PASSWORD_NAMESPACE
+from mooring.trust.k3s.nodepassword import secret_name
 
 _REASON = "keyCompromise"
 MAX_CONFLICTS = 10
@@ -50,11 +53,24 @@ MAX_CONFLICTS = 10
     metavar="sha256:HEX",
     help="Key of the machine that stays a member, as mooring node show prints it, or the SHA-256 of its certificate.",
 )
+@click.option(
+    "--remove-node-password",
+    is_flag=True,
+    help="Remove the node password of k3s's way, too: that of the other machine, or one that both know.",
+)
 @click.option("--message", default="", help="The reason in one sentence, for other administrators.")
 @click.option("--dry-run", is_flag=True, help="Let the server check the entries, and change nothing.")
 @output_option(*SHOWN)
 @ending_options
-def split(name: str, keep: str, message: str, dry_run: bool, output: str, chosen: ChosenCluster) -> None:
+def split(
+    name: str,
+    keep: str,
+    remove_node_password: bool,
+    message: str,
+    dry_run: bool,
+    output: str,
+    chosen: ChosenCluster,
+) -> None:
     """Keep one of two machines that use one identity, and revoke the certificates of the other.
 
     The command may be repeated, also after it was interrupted. The other machine may join again, as a new machine.
@@ -69,7 +85,7 @@ def split(name: str, keep: str, message: str, dry_run: bool, output: str, chosen
     done = RevokedMachine()
 
     async def work(client: ClusterClient) -> None:
-        await _Splitting(client, name, kept, message, dry_run, chosen, done).run()
+        await _Splitting(client, name, kept, remove_node_password, message, dry_run, chosen, done).run()
 
     try:
         chosen.run(work)
@@ -83,6 +99,7 @@ class _Splitting:
     client: ClusterClient
     name: str
     kept: str
+    removes_password: bool
     message: str
     dry_run: bool
     chosen: ChosenCluster
@@ -96,6 +113,9 @@ class _Splitting:
         key = _certificates(identity, entries).get(self.kept, self.kept)
         _check(identity, entries, key)
         await self._check_accepted(key)
+        if self.removes_password and spec_of(identity).get("nodePasswordUID"):
+            await self._remove_password()
+            identity, entries = await self._read()
         if not _others(identity, entries, key):
             self.revoked_machine.done.append((f"nodeidentity.mooring.dev/{self.name}", "unchanged"))
             return
@@ -122,10 +142,11 @@ class _Splitting:
             )
         if not self.dry_run:
             await self._drop(revoked)
-        if spec_of(identity).get("nodePasswordUID"):
+        if spec_of(identity).get("nodePasswordUID") and not self.removes_password:
             self.revoked_machine.left.append(
-                f"Both machines know the node password of {self.name}: with a token the other one gets another certificate. Remove "
-                "the files of the membership there (mooring leave --files-only), or replace the token: mooring token rotate"
+                f"{self.name} has a node password, which the other machine knows, and may have set: with a token it gets another "
+                "certificate by it. Run this again with --remove-node-password. Where you keep an agent of k3s, it is refused at "
+                f"its next start then: kubectl delete node {self.name}, and let it join with a token."
             )
         self.revoked_machine.left.append(
             "Stop the agent of the other machine, remove its files (mooring leave --files-only), and let it join as a new machine."
@@ -178,6 +199,19 @@ class _Splitting:
             await refuse_waiting(self.client, self.chosen, find, "NodeSplit", reason, report)
         except ForbiddenError as error:
             self.revoked_machine.left.append(f"Deny the requests of the other machine that wait: {error}.")
+
+    async def _remove_password(self) -> None:
+        """Take the node password from the name, and delete its Secret: neither machine proves it any more."""
+        secret = f"secrets/{PASSWORD_NAMESPACE}/{secret_name(self.name)}"
+        if not self.dry_run:
+            # The record first: a Secret that is gone frees the name.
+            patch = {"spec": {"nodePasswordUID": None}}
+            await self.chosen.retry(partial(self.client.patch, PLURAL, self.name, patch))
+            with suppress(NotFoundError):
+                await self.chosen.retry(
+                    partial(self.client.delete, "secrets", secret_name(self.name), PASSWORD_NAMESPACE)
+                )
+        self.revoked_machine.done.append((secret, "deleted"))
 
     async def _drop(self, revoked: set[str]) -> None:
         """Take the revoked keys out of the record, and the boots: those of the other machine report no more."""
