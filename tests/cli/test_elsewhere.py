@@ -85,6 +85,7 @@ def test_what_the_server_does_not_honour_is_refused_without_force(
         (("--max-joins", "1"), "--max-joins"),
         (("--node-name", "n1"), "--node-name"),
         (("--allow-cidr", "10.0.0.0/8"), "--allow-cidr"),
+        (("--require-approval",), "--require-approval"),
         (
             ("--max-joins", "2", "--node-name", "n*", "--allow-cidr", "10.0.0.0/8"),
             "--max-joins, --allow-cidr and --node-name",

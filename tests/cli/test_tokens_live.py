@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.k3s.token import parse_token as parse_k3s_token
 from mooring.trust.kubeconfig import user_kubeconfig
 from mooring.trust.kubeconfigtext import format_kubeconfig, parse_kubeconfig
-from tests.support.commandline import CommandLine, mooring
+from tests.support.commandline import CommandLine, mooring, process
 from tests.support.liveserver import LiveServer, live_server, start_server
+from tests.support.polling import eventually
 from tests.support.ports import free_port
 
 __all__ = ["live_server", "mooring"]
@@ -198,6 +200,40 @@ def test_a_token_for_machines_that_are_thrown_away_says_so(live_server: LiveServ
     tokens.done("token", "create", "stayed.0123456789abcdef")
     for other in ("stayed", "nowher"):
         assert "silent" not in tokens("token", "impact", other).err
+
+
+def test_a_machine_of_a_token_that_requires_approval_waits_for_a_person(
+    live_server: LiveServer, tokens: CommandLine, tmp_path: Path
+) -> None:
+    outcome = tokens("token", "create", "person.0123456789abcdef", "--require-approval")
+    assert outcome.out == "person.0123456789abcdef\n"
+    assert outcome.err.endswith("). Each request waits for a person: mooring csr approve.\n")
+    assert secret_of(live_server, "person")["metadata"]["annotations"] == {"mooring.dev/require-approval": "true"}
+    assert listed(tokens)["person"]["requireApproval"] is True
+    row = next(line for line in tokens.done("token", "list", "-o", "text").splitlines() if line.startswith("person"))
+    assert row.split()[-2:] == ["requires", "approval"]
+
+    def waiting() -> list[Obj]:
+        found = live_server.run(lambda client: client.list("certificatesigningrequests")).items
+        mine = [one for one in found if one["spec"]["username"] == "system:bootstrap:person"]
+        return [one for one in mine if one.get("status", {}).get("conditions")]
+
+    flags = ["--token", "person.0123456789abcdef", "--discovery-token-ca-cert-hash", live_server.pin]
+    with ThreadPoolExecutor() as machines:
+        joining = machines.submit(
+            process, "join", live_server.endpoint, *flags, "--root", str(tmp_path), "--node-name", "approved-1"
+        )
+        (csr,) = eventually(waiting, live_server)
+        (condition,) = csr["status"]["conditions"]
+        assert (condition["type"], condition["reason"]) == ("NeedsApproval", "TokenRequiresApproval")
+        name = csr["metadata"]["name"]
+        assert 'node "approved-1" and the key sha256:' in condition["message"]
+        assert condition["message"].endswith(f"mooring csr approve {name}")
+        assert "system:node:approved-1" in tokens.done("csr", "show", name)
+        tokens.done("csr", "approve", name)
+        joined = joining.result()
+    assert joined.code == 0, joined.err
+    assert (tmp_path / "etc/kubernetes/kubelet.conf").exists()
 
 
 @pytest.mark.parametrize(

@@ -451,6 +451,13 @@ def test_four_certificates_are_one_join() -> None:
         pytest.param(K3S_KUBELET_SERVING, {"node_name": "n*"}, {}, "", id="in a serving certificate"),
         pytest.param(K3S_KUBELET_CLIENT, {"node_name": "w*"}, {}, "NodeNameNotAllowed", id="another name"),
         pytest.param(K3S_KUBELET_SERVING, {"node_name": "w*"}, {}, "NodeNameNotAllowed", id="in a serving certificate, too"),
+        *(
+            pytest.param(signer, {"require_approval": "true"}, {}, "TokenRequiresApproval", id=f"a person is required: {signer}")
+            for signer in NODE_SIGNERS
+        ),
+        pytest.param(
+            K3S_KUBELET_CLIENT, {"require_approval": "true"}, {"automatic": False}, "", id="a person, who is required"
+        ),
     ],
 )  # fmt: skip
 def test_limits_of_a_token(signer: str, limits: dict[str, str], changes: dict[str, Any], expected: str) -> None:

@@ -693,6 +693,22 @@ async def test_a_machine_that_a_person_approved_joins_and_keeps_its_password_aft
     assert stranger.status == 403
 
 
+@supervised()
+async def test_a_machine_whose_token_requires_approval_joins_once_both_requests_are_approved(server: Server) -> None:
+    token = await token_of(server, require_approval="true")
+    for path in (SERVING, CLIENT):
+        held = await post(server, path, token=token)
+        assert held.status == 503
+        assert "the bootstrap token abcdef lets no machine in without a person" in held.message
+        assert stored(server, "secrets", "n1.node-password.k3s", "kube-system") is None
+        (csr,) = [one for one in requests(server) if not one["status"].get("certificate")]
+        assert reasons_of(csr) == ["TokenRequiresApproval"]
+        await approve(server, csr)
+        assert (await post(server, path, token=token)).status == 200
+    unreadable = await token_of(server, "fedcba.0123456789abcdef", require_approval="yes")
+    assert (await post(server, CLIENT, token=unreadable)).status == 401
+
+
 @supervised(machine_inventory="required")
 async def test_an_approval_that_comes_late_is_fetched_by_the_machine_that_waits(server: Server) -> None:
     assert (await post(server, CLIENT)).status == 503

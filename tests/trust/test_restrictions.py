@@ -17,6 +17,7 @@ from mooring.trust.bootstraptoken.restrictions import (
     MOST_NETWORKS,
     NO_RESTRICTIONS,
     NODE_NAME,
+    REQUIRE_APPROVAL,
     Restrictions,
     joined_keys,
     matches,
@@ -47,11 +48,12 @@ def test_a_token_without_annotations_is_not_restricted() -> None:
 
 def test_annotations_are_read_and_written_alike() -> None:
     given = secret(max_joins="3", allowed_cidrs="10.0.0.0/8,fd00::/64", node_name="worker-*", ephemeral="30m0s")
+    given["metadata"]["annotations"][REQUIRE_APPROVAL] = "true"
     read = read_restrictions(given)
-    assert read == Restrictions(3, parse_networks("10.0.0.0/8,fd00::/64"), "worker-*", timedelta(minutes=30))
+    assert read == Restrictions(3, parse_networks("10.0.0.0/8,fd00::/64"), "worker-*", timedelta(minutes=30), True)
     assert read
     assert read.annotations() == given["metadata"]["annotations"]
-    assert set(read.annotations()) == {MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL}
+    assert set(read.annotations()) == {MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL, REQUIRE_APPROVAL}
 
 
 @pytest.mark.parametrize(
@@ -71,10 +73,18 @@ def test_the_silence_of_an_ephemeral_machine_is_a_duration(text: str, silence: t
     assert read_restrictions({"metadata": {"annotations": read.annotations()}}) == read
 
 
+def test_a_token_that_requires_approval_says_so_or_not() -> None:
+    read = read_restrictions(secret(require_approval="true"))
+    assert read
+    assert read.require_approval
+    assert read.annotations() == {REQUIRE_APPROVAL: "true"}
+    assert not read_restrictions(secret(require_approval="false"))
+
+
 def test_the_error_of_an_unknown_restriction_names_all_of_them() -> None:
     with pytest.raises(TokenError) as caught:
         read_restrictions(secret(ephemerial="30m"))
-    assert all(name in str(caught.value) for name in (MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL))
+    assert all(name in str(caught.value) for name in (MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL, REQUIRE_APPROVAL))
 
 
 @pytest.mark.parametrize(
@@ -103,6 +113,10 @@ def test_the_error_of_an_unknown_restriction_names_all_of_them() -> None:
         pytest.param({"ephemeral": "1m59s"}, id="a silence as short as a reboot"),
         pytest.param({"ephemeral": "8761h"}, id="a silence of more than a year"),
         pytest.param({"ephemeral": " 30m"}, id="a blank before the silence"),
+        *(
+            pytest.param({"require_approval": text}, id=f"{text!r}, where a person is required")
+            for text in ("", "True", "yes", "1", " true", "false ")
+        ),
         pytest.param({"node_name": ""}, id="no name"),
         pytest.param({"node_name": "Worker-*"}, id="a capital"),
         pytest.param({"node_name": "worker?"}, id="a sign that no name has"),

@@ -146,6 +146,7 @@ _NOT_WITH_CONFIG = (
     "groups",
     "max_joins",
     "node_name",
+    "require_approval",
     "token_format",
     "ttl",
     "usages",
@@ -216,6 +217,11 @@ _NOT_WITH_CONFIG = (
     help="Silence after which the server ends the membership of a machine that joined with the token, such as 30m or 7d; at least "
     "2m. For machines that are thrown away.",
 )
+@click.option(
+    "--require-approval",
+    is_flag=True,
+    help="Let no machine in without a person: each request that is made with the token waits for mooring csr approve.",
+)
 @click.option("--print-join-command", is_flag=True, help="Print the join command of a machine instead of the token.")
 @click.option(
     "--join-program",
@@ -246,6 +252,7 @@ def create(
     allow_cidr: Sequence[str],
     node_name: str,
     ephemeral: str,
+    require_approval: bool,
     print_join_command: bool,
     join_program: str,
     certificate_key: str,
@@ -256,8 +263,9 @@ def create(
     """Create a bootstrap token and print it.
 
     Without TOKEN a new one is generated. It can also be given as $MOORING_TOKEN, which other users do not see. A machine with
-    the token can request its certificate. stderr says what the token allows. --max-joins, --allow-cidr, --node-name and
-    --ephemeral are kept in annotations of the Secret: Mooring enforces them, kube-apiserver does not, and stderr says so.
+    the token can request its certificate. stderr says what the token allows. --max-joins, --allow-cidr, --node-name,
+    --ephemeral and --require-approval are kept in annotations of the Secret: Mooring enforces them, kube-apiserver does not, and
+    stderr says so.
     Machines join with the token kubeadm's way and k3s's way, in whichever format it was printed.
     """
     clock = chosen.clock
@@ -279,7 +287,7 @@ def create(
                     usages=split_commas(usages),
                     groups=split_commas(groups),
                     description=description,
-                    restrictions=_restrictions(max_joins, allow_cidr, node_name, ephemeral),
+                    restrictions=_restrictions(max_joins, allow_cidr, node_name, ephemeral, require_approval),
                 ),
             )
     program = "kubeadm" if certificate_key else join_program
@@ -313,13 +321,16 @@ def create(
             echo(f"Warning: machines read cluster-info of {chosen.selected.cluster.server}: {problem}", err=True)
 
 
-def _restrictions(max_joins: str, networks: Sequence[str], node_name: str, ephemeral: str) -> Restrictions:
+def _restrictions(
+    max_joins: str, networks: Sequence[str], node_name: str, ephemeral: str, require_approval: bool
+) -> Restrictions:
     """Return the restrictions that the flags give. Raises TokenError."""
     return Restrictions(
         parse_max_joins(max_joins) if max_joins else None,
         parse_networks(",".join(networks)) if networks else (),
         parse_node_name(node_name) if node_name else "",
         parse_ephemeral(ephemeral) if ephemeral else None,
+        require_approval,
     )
 
 

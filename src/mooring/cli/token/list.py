@@ -67,6 +67,7 @@ FLAGS = {
     "networks": "--allow-cidr",
     "node_name": "--node-name",
     "ephemeral": "--ephemeral",
+    "require_approval": "--require-approval",
 }
 """Flags that set the restrictions of a token, by the field of `Restrictions`."""
 NEVER_EXPIRES = (
@@ -97,11 +98,13 @@ def allowance(record: TokenRecord, now: datetime) -> str:
         end = f"until {rfc3339(record.expires)} (in {human_duration(record.expires - now)})"
     if USAGE_AUTHENTICATION not in record.usages:
         return f"Token {record.token.id} signs cluster-info and lets no machine in, {end}."
-    lets_in = f"Token {record.token.id} lets in {machines(record.restrictions)}, {end}."
+    text = f"Token {record.token.id} lets in {machines(record.restrictions)}, {end}."
+    if record.restrictions.require_approval:
+        text += " Each request waits for a person: mooring csr approve."
     silence = record.restrictions.ephemeral
     if silence is None:
-        return lets_in
-    return f"{lets_in} The membership of a machine that is silent for {format_duration(silence)} ends."
+        return text
+    return f"{text} The membership of a machine that is silent for {format_duration(silence)} ends."
 
 
 def unenforced(restrictions: Restrictions, server: str) -> str:
@@ -138,11 +141,12 @@ def joins_cell(restrictions: Restrictions, joined: int) -> str:
 
 
 def limits_cell(restrictions: Restrictions) -> str:
-    """Return the names and networks that a token allows, and the silence after which its machines are removed."""
+    """Return the names and networks that a token allows, the silence that removes its machines, and whether a person approves."""
     names = [f"nodes {restrictions.node_name}"] if restrictions.node_name else []
     networks = [f"from {','.join(map(str, restrictions.networks))}"] if restrictions.networks else []
     silences = [] if restrictions.ephemeral is None else [f"ephemeral {human_duration(restrictions.ephemeral)}"]
-    return clean("; ".join(names + networks + silences)) or "<none>"
+    approvals = ["requires approval"] if restrictions.require_approval else []
+    return clean("; ".join(names + networks + silences + approvals)) or "<none>"
 
 
 # `mooring token list`: list bootstrap tokens.
@@ -270,6 +274,8 @@ def document(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> d
         fields["nodeName"] = restrictions.node_name
     if restrictions.ephemeral is not None:
         fields["ephemeral"] = format_duration(restrictions.ephemeral)
+    if restrictions.require_approval:
+        fields["requireApproval"] = True
     if used := _annotation(secret, BOOTSTRAP_LAST_USED):
         fields["lastUsed"] = used
     return fields

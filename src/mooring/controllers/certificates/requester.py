@@ -33,6 +33,7 @@ from mooring.trust.bootstraptoken.restrictions import (
     ALLOWED_CIDRS,
     MAX_JOINS,
     NODE_NAME,
+    REQUIRE_APPROVAL,
     TOKEN_USED_UP,
     Restrictions,
     join_record,
@@ -199,10 +200,12 @@ def _deleted(what: str) -> Hold:
 #   node password's Secret and the name. The two certificates that name no machine are requested with the client certificate of
 #   the machine, and count nothing (`name-ownership`).
 # * A person who approves a request decides about names and networks. The join is counted if there is room.
+# * A token that requires approval has no request approved without a person. A name, a network and a number that deny come first.
 # * A token without a number of joins causes no write. No join is counted while a tombstone waits to be settled.
 
 TOKEN_DELETED = "TokenDeleted"  # noqa: S105 - a reason, no secret
 TOKEN_UNREADABLE = "TokenUnreadable"  # noqa: S105 - a reason, no secret
+TOKEN_REQUIRES_APPROVAL = "TokenRequiresApproval"  # noqa: S105 - a reason, no secret
 NETWORK_NOT_ALLOWED = "NetworkNotAllowed"
 SOURCE_UNKNOWN = "SourceUnknown"
 UNSETTLED = "TombstonesUnsettled"
@@ -238,7 +241,10 @@ class BootstrapTokenCheck:
             return None
         if pending.automatic and (hold := self._hold(pending, token_id, restrictions)) is not None:
             return hold
-        return _count(pending, views, token_id, secret, restrictions, joined)
+        finding = _count(pending, views, token_id, secret, restrictions, joined)
+        if restrictions.require_approval and pending.automatic and not isinstance(finding, Hold):
+            return _requires_approval(pending, token_id)
+        return finding
 
     def _hold(self, pending: PendingIssue, token_id: str, restrictions: Restrictions) -> Hold | None:
         """Return a hold on the name or to the source of a request."""
@@ -319,6 +325,18 @@ def name_refusal(token_id: str, restrictions: Restrictions) -> str:
 
 def _hold(pending: PendingIssue, reason: str, message: str) -> Hold | None:
     return Hold(reason, message) if pending.automatic else None
+
+
+def _requires_approval(pending: PendingIssue, token_id: str) -> Hold:
+    """Return the hold on a request of a token that requires approval, with the facts that a person compares with the machine."""
+    user, request = _user_of(pending) or pending.request.common_name, pending.csr["metadata"]["name"]
+    name = user.removeprefix(NODE_PREFIX)
+    of = f'node "{name}"' if name != user else f'user "{user}"'
+    return Hold(
+        TOKEN_REQUIRES_APPROVAL,
+        f"the bootstrap token {token_id} lets no machine in without a person ({REQUIRE_APPROVAL}): compare {of} and the key "
+        f"sha256:{pending.request.key_fingerprint} with the machine, then run mooring csr approve {request}",
+    )
 
 
 def _is_settled(views: Views, now: datetime) -> bool:

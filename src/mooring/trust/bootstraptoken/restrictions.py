@@ -1,4 +1,4 @@
-"""Restrictions of a bootstrap token, in annotations of its Secret: number of joins, networks, node names, end of silent members.
+"""Restrictions of a bootstrap token, in annotations of its Secret: joins, networks, node names, a person, end of silent members.
 
 Rules kept here:
 * Annotations keep the Secret readable by kubeadm and kubectl, which ignore them. kube-apiserver ignores them too: only Mooring
@@ -10,6 +10,7 @@ Rules kept here:
 * `mooring.dev/allowed-cidrs`: networks, joined by commas, without host bits. IPv4 is written as IPv4.
 * `mooring.dev/node-name`: a node name in which each `*` stands for any characters of one label, and never for a dot.
 * `mooring.dev/ephemeral`: a duration such as 30m or 7d. A machine that joins with the token is removed after that much silence.
+* `mooring.dev/require-approval`: `true` when a person approves each request that is made with the token, or `false`.
 * An IPv4-mapped IPv6 address (RFC 4291 2.5.5.2) counts as IPv4. The zone of a link-local address is dropped.
 """
 
@@ -36,11 +37,12 @@ MAX_JOINS = "mooring.dev/max-joins"
 ALLOWED_CIDRS = "mooring.dev/allowed-cidrs"
 NODE_NAME = "mooring.dev/node-name"
 EPHEMERAL = "mooring.dev/ephemeral"
+REQUIRE_APPROVAL = "mooring.dev/require-approval"
 JOINED_KEYS = "mooring.dev/joined-keys"
 LAST_USED = "mooring.dev/last-used"
 
 _DOMAIN = "mooring.dev/"
-_KNOWN = frozenset({MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL, JOINED_KEYS, LAST_USED})
+_KNOWN = frozenset({MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL, REQUIRE_APPROVAL, JOINED_KEYS, LAST_USED})
 
 MOST_JOINS = 1000
 """Largest number of joins of a limited token. Its keys take 65 kB, a quarter of what all annotations of an object may have, and
@@ -69,10 +71,12 @@ class Restrictions:
     node_name: str = ""
     ephemeral: timedelta | None = None
     """Silence after which a machine that joined with the token is removed; None leaves that to the setting of the server."""
+    require_approval: bool = False
+    """True when no request that is made with the token is approved without a person."""
 
     def __bool__(self) -> bool:
         limits = self.max_joins is not None or bool(self.networks) or bool(self.node_name)
-        return limits or self.ephemeral is not None
+        return limits or self.ephemeral is not None or self.require_approval
 
     def allows_address(self, source: str) -> bool:
         """Return True when the token may be used from the address `source`; an unknown address is in no network."""
@@ -96,6 +100,8 @@ class Restrictions:
             found[NODE_NAME] = self.node_name
         if self.ephemeral is not None:
             found[EPHEMERAL] = format_duration(self.ephemeral)
+        if self.require_approval:
+            found[REQUIRE_APPROVAL] = "true"
         return found
 
 
@@ -111,8 +117,8 @@ def read_restrictions(secret: Obj) -> Restrictions:
         # A misspelled restriction, or one of a later version, must not leave the token without it.
         if key.startswith(_DOMAIN) and key not in _KNOWN:
             raise TokenError(
-                f"{key}: a token has no such annotation; its restrictions are {MAX_JOINS}, {ALLOWED_CIDRS}, {NODE_NAME} and "
-                f"{EPHEMERAL}"
+                f"{key}: a token has no such annotation; its restrictions are {MAX_JOINS}, {ALLOWED_CIDRS}, {NODE_NAME}, "
+                f"{EPHEMERAL} and {REQUIRE_APPROVAL}"
             )
     count, networks, name, silence = (annotations.get(key) for key in (MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL))
     return Restrictions(
@@ -120,6 +126,7 @@ def read_restrictions(secret: Obj) -> Restrictions:
         parse_networks(networks) if networks is not None else (),
         parse_node_name(name) if name is not None else "",
         parse_ephemeral(silence) if silence is not None else None,
+        parse_require_approval(annotations.get(REQUIRE_APPROVAL, "false")),
     )
 
 
@@ -189,6 +196,13 @@ def parse_ephemeral(text: str) -> timedelta:
             f"{SHORTEST_SILENCE.seconds // 60}m and at most {LONGEST_SILENCE.days}d"
         )
     return silence
+
+
+def parse_require_approval(text: str) -> bool:
+    """Return True when a person approves the requests of the token. Raises TokenError."""
+    if text not in ("true", "false"):
+        raise TokenError(f"{REQUIRE_APPROVAL}: neither true, for requests that a person approves, nor false")
+    return text == "true"
 
 
 def joined_keys(secret: Obj) -> tuple[str, ...]:
