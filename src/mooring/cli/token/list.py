@@ -160,8 +160,8 @@ def limits_cell(restrictions: Restrictions) -> str:
 # * `--format k3s` prints the columns of `k3s token list`, and the same documents as an array
 #   (docs/protocol/k3s.md#token-commands). It prints no secrets, and ids in every output.
 # * The last use is the time in an annotation that the server writes once an hour at most.
-# * A Secret that cannot be read as a token is reported on stderr and skipped. Whole tokens are printed, as in kubeadm; `--redact`
-#   prints ids only.
+# * A Secret that cannot be read as a token is reported on stderr and skipped. Secrets are left out of every form, `-o text` too,
+#   unless `--show-secrets` is given: lists end up in tickets and logs. kubeadm prints them.
 
 HEADERS = ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS", "JOINS", "LAST USE", "LIMITS")
 OUTPUT_VERSION = "output.kubeadm.k8s.io/v1alpha3"
@@ -177,15 +177,12 @@ _PADDING = 3
 
 @click.command("list")
 @output_option(*LISTED, "text")
-@click.option("--redact", is_flag=True, help="Print ids only, not whole tokens.")
+@click.option("--show-secrets", is_flag=True, help="Print whole tokens, as kubeadm does.")
 @click.option("--dry-run", is_flag=True, help="Accepted as in kubeadm, without effect.")
 @format_option
 @cluster_options
-def list_tokens(output: str, redact: bool, dry_run: bool, token_format: str, chosen: ChosenCluster) -> None:
-    """List bootstrap tokens.
-
-    Whole tokens are printed: keep the output private, or use --redact or --format k3s, which print ids.
-    """
+def list_tokens(output: str, show_secrets: bool, dry_run: bool, token_format: str, chosen: ChosenCluster) -> None:
+    """List bootstrap tokens. With --show-secrets whole tokens are printed: keep the output private then."""
     listed = chosen.run_with_retries(
         lambda client: client.list("secrets", NAMESPACE, field_selector=f"type={SECRET_TYPE}")
     )
@@ -205,7 +202,7 @@ def list_tokens(output: str, redact: bool, dry_run: bool, token_format: str, cho
     if token_format == K3S:
         _print_as_k3s(found, output, chosen.clock.now())
     else:
-        _print(found, output, redact, chosen.clock.now())
+        _print(found, output, not show_secrets, chosen.clock.now())
 
 
 def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, now: datetime) -> None:
