@@ -47,6 +47,11 @@ def changed(obj: Obj, **spec: Any) -> Obj:
         ),
         pytest.param(changed(record(), entries=[]), "spec.entries: Required value", id="no entry"),
         pytest.param(record(*[ENTRY] * (MAX_ENTRIES + 1)), "must have at most 64 items", id="too many entries"),
+        pytest.param(
+            record({**ENTRY, "event": "Trimmed", "checkpoint": "x@1"}),
+            "spec.entries[0].checkpoint: Invalid value",
+            id="a trim up to no record",
+        ),
         pytest.param(record({"event": "Issued"}), "spec.entries[0].time: Required value", id="no time"),
         pytest.param(record({**ENTRY, "subject": "a\nb"}), "must have printable characters only", id="two lines"),
         pytest.param(

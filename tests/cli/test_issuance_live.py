@@ -291,6 +291,9 @@ def test_a_log_that_was_trimmed_says_so_and_members_stay_known(mooring: CommandL
         assert dry.code == 0, dry.err
         key = identity["spec"]["keys"][0]["publicKey"]
         assert f"certificaterevocations/{key_entry(key)} would be created" in dry.err
+        assert mooring.done("token", "impact", "older1", "-o", "name", *flags(server)) == "node/older-1\n"
+        wide = mooring.done("token", "impact", "older1", "-o", "wide", *flags(server)).splitlines()[1].split()
+        assert wide[-1] == "NodeIdentity"
     finally:
         server.stop()
 

@@ -92,10 +92,24 @@ def test_nothing_goes_and_the_log_is_looked_at_in_a_day(ends: list[str]) -> None
 def test_records_are_deleted_from_the_oldest_on_once_the_chain_says_so() -> None:
     records, heads = log_of(OLD, OLD, OLD)
     append(records, heads, trimmed(heads[2]))
-    actions = planned(records)
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    assert planned(records, trimmer) == [Requeue(NOW + GRACE)], (
+        "whoever wrote the entry, the clock must say so for a day"
+    )
+    actions = planned(records, trimmer, GRACE)
     assert deleted(actions) == [1, 2]
-    assert isinstance(actions[1], Requeue), "what follows a deletion at once would be applied beside it"
-    assert deleted(planned(records[1:])) == [2], "a trim that was killed half-way goes on"
+    assert actions[1] == Requeue(NOW + GRACE + DAY), (
+        "what follows a deletion at once would be applied beside it, and what is due at once would repeat it without a pause"
+    )
+    assert actions[-1] == Requeue(NOW + GRACE)
+    assert deleted(planned(records[1:], trimmer, GRACE)) == [2], "a trim that was killed half-way goes on"
+
+
+def test_a_record_that_a_finalizer_holds_stops_the_trim() -> None:
+    records, heads = log_of(OLD, OLD)
+    append(records, heads, trimmed(heads[2]))
+    records[0] = with_metadata(records[0], deletionTimestamp=OLD, finalizers=["example.com/hold"])
+    assert planned(records) == [Requeue(NOW + DAY)]
 
 
 def test_a_record_without_a_certificate_goes_with_those_after_it_and_not_for_itself() -> None:
@@ -120,7 +134,9 @@ def test_a_long_log_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaner, "MAX_DELETES", 2)
     records, heads = log_of(OLD, OLD, OLD)
     append(records, heads, trimmed(heads[3]))
-    assert deleted(planned(records)) == [1, 2]
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    planned(records, trimmer)
+    assert deleted(planned(records, trimmer, GRACE)) == [1, 2]
     trimmer = IssuanceLogTrimmer(MIN_RETENTION)
     planned(records[:3], trimmer)
     recorded = planned(records[:3], trimmer, GRACE)[0]

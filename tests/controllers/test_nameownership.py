@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from mooring.api.certificates.requestrecords import REQUESTER_CERTIFICATE
 from mooring.api.mooring.nodeidentity import KIND, MAX_KEYS
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
@@ -381,9 +383,16 @@ def test_a_date_that_another_server_wrote_wrongly_drops_no_key() -> None:
 LONG_AGO, JUST_NOW = {"recordedAt": moment(-HOUR)}, {"recordedAt": moment(timedelta(minutes=-59))}
 
 
-def by_key(number: int) -> Obj:
-    """Return what a server records of a request with the certificate of a key, whose hash is that of the key here."""
-    return {"authentication.kubernetes.io/credential-id": [f"X509SHA256={number:064x}"]}
+def by_key(number: int, **more: Any) -> PendingIssue:
+    """Return a request of the machine that was made with the certificate of a key."""
+    key = "sha256:" + f"{number:064x}"
+    facts = {
+        "commonName": NODE, "nodeName": "n1", "fingerprint": key, "serialNumber": f"{number:x}", "publicKey": key,
+        "issuer": key, "issuedAt": moment(-HOUR), "path": [],
+    }  # fmt: skip
+    asked = pending(NODE, **more)
+    asked.csr["metadata"]["annotations"][REQUESTER_CERTIFICATE] = json.dumps(facts)
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -394,16 +403,13 @@ def by_key(number: int) -> Obj:
         pytest.param(JUST_NOW, (0, 1, 3), pending(NODE), None, id="one that its machine may still use stays"),
         pytest.param({}, range(MAX_KEYS), pending(NODE), None, id="all are used: a copy must not push the machine out"),
         pytest.param(
-            {}, range(MAX_KEYS), pending(NODE, automatic=False), 0, id="a person decides that the oldest goes"
-        ),
-        pytest.param(
             {},
             range(MAX_KEYS),
-            pending(NODE, automatic=False, extra=by_key(0)),
-            1,
-            id="but not the key with which the machine asks",
+            pending(NODE, automatic=False),
+            None,
+            id="also for a person, who does not know which one would go",
         ),
-        pytest.param({}, (), pending(NODE, extra=by_key(0)), 0, id="a use that is not recorded yet keeps none"),
+        pytest.param({}, (), by_key(0), 1, id="the key with which the machine asks stays"),
     ],
 )
 def test_what_makes_room_among_many_keys(
@@ -436,7 +442,7 @@ def test_a_request_that_is_approved_late_leaves_the_machine_its_proof() -> None:
         {"certificate": key["publicKey"], "publicKey": key["publicKey"], "firstUsed": moment(-HOUR)} for key in keys
     ]
     found = views(nodeidentities=[thing("n1", spec={"keys": keys}, status={"certificates": uses})], nodes=NODES)
-    left = written(CHECK.check(pending(NODE, automatic=False, extra=by_key(2)), found))[1]["keys"]
+    left = written(CHECK.check(by_key(2, automatic=False), found))[1]["keys"]
     assert [one["publicKey"] for one in left] == [keys[1]["publicKey"], ENTRY["publicKey"]], (
         "it may not have the key of this request any more"
     )

@@ -376,6 +376,18 @@ def test_machines_whose_lease_is_renewed_are_silent_with_nobody() -> None:
     assert cluster.silent == ["n0", "n1", "n2", "n3", "n4"]
 
 
+def test_a_machine_that_came_back_by_its_lease_alone_is_judged_anew() -> None:
+    cluster = Cluster(*site(3), *HEALTHY).run(RULE + 10 * MINUTE)
+    back(cluster, "n0", "n2")
+    for _ in range(6):
+        cluster.leases["n1"] = lease(rfc3339(cluster.now))
+        cluster.run(PERIOD)
+    assert cluster.mark is not None
+    assert cluster.mark["data"]["heldBack"] == "0"
+    assert "n1" in cluster.run(RULE - MINUTE).nodes
+    assert "n1" not in cluster.run(10 * MINUTE).nodes, "it fell silent again, and alone"
+
+
 def test_a_site_stays_held_back_when_the_cluster_grows() -> None:
     cluster = Cluster(*site(3), *HEALTHY).run(RULE + 10 * MINUTE)
     for number in range(40):

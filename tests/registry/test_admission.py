@@ -29,6 +29,7 @@ from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, 
 from mooring.identity import API_SERVER_USER, MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
+from mooring.registry.admission import certificates
 from mooring.registry.admission.certificates import SettledTombstones
 from mooring.registry.admission.noderestriction import forbidden_labels
 from mooring.registry.admission.nodes import NodeMembership
@@ -359,12 +360,19 @@ async def test_records_of_the_issuance_log_are_only_appended(room: Room) -> None
 
 
 @in_room
-async def test_records_of_the_issuance_log_are_deleted_as_an_entry_says_and_never_early(room: Room) -> None:
+async def test_records_of_the_issuance_log_are_deleted_as_an_entry_says_and_never_early(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def issued(end: datetime) -> Obj:
         return {"time": rfc3339(room.clock.now()), "event": "Issued", "notAfter": rfc3339(end)}
 
-    def trim(checkpoint: Checkpoint) -> Obj:
-        return {"time": rfc3339(room.clock.now()), "event": "Trimmed", "checkpoint": str(checkpoint)}
+    def trim(checkpoint: Checkpoint, until: datetime) -> Obj:
+        return {
+            "time": rfc3339(room.clock.now()),
+            "event": "Trimmed",
+            "checkpoint": str(checkpoint),
+            "notAfter": rfc3339(until),
+        }
 
     async def append(entry: Obj) -> Checkpoint:
         record, head = new_record(heads[-1], [entry], None)
@@ -380,8 +388,22 @@ async def test_records_of_the_issuance_log_are_deleted_as_an_entry_says_and_neve
         await append(issued(end + offset))
     for checkpoint in (Checkpoint(2, "sha256:" + "f" * 64), Checkpoint(9, heads[1].hash)):
         with pytest.raises(ForbiddenError, match="has no record"):
-            await append(trim(checkpoint))
-    await append(trim(heads[3]))
+            await append(trim(checkpoint, end))
+    last = end + timedelta(hours=1)
+    with pytest.raises(ForbiddenError, match=f"notAfter must be the last end .*, {rfc3339(last)}"):
+        await append(trim(heads[3], end))
+    monkeypatch.setattr(certificates, "MAX_TRIMMED", 2)
+    with pytest.raises(ForbiddenError, match="at most 2 records"):
+        await append(trim(heads[3], last))
+    monkeypatch.undo()
+    await append(trim(heads[3], last))
+    with pytest.raises(ForbiddenError, match="has no record"):
+        await append(trim(heads[3], last))
+    for field in ({"finalizers": ["a.b/c"]}, {"ownerReferences": [OWN_NODE]}):
+        record, _ = new_record(heads[-1], [issued(end)], None)
+        record["metadata"] |= field
+        with pytest.raises(ForbiddenError, match="no finalizers and no owners"):
+            await room.create("lineagerecords", record)
     with pytest.raises(ForbiddenError, match="for 30 days after the end of its certificates"):
         await delete(1)
     room.clock.set(end + MIN_RETENTION)
@@ -397,6 +419,20 @@ async def test_records_of_the_issuance_log_are_deleted_as_an_entry_says_and_neve
         await room.create("lineagerecords", new_record(START, [issued(end)], None)[0])
     result = verify(room.registry.views["lineagerecords"].list())
     assert (result.faults, result.start) == ([], heads[2])
+
+
+@in_room
+async def test_the_issuance_log_is_not_trimmed_up_to_a_certificate_whose_end_is_not_known(room: Room) -> None:
+    first, head = new_record(START, [{"time": "2026-01-01T00:00:00Z", "event": "Issued"}], None)
+    await room.create("lineagerecords", first)
+    entry = {
+        "time": "2026-01-01T00:00:00Z",
+        "event": "Trimmed",
+        "checkpoint": str(head),
+        "notAfter": "2026-01-01T00:00:00Z",
+    }
+    with pytest.raises(ForbiddenError, match="is not known"):
+        await room.create("lineagerecords", new_record(head, [entry], None)[0])
 
 
 @pytest.mark.parametrize("plugin", ["CertificateSubjectRestriction", "NodeRestriction"])

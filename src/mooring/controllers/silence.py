@@ -172,8 +172,10 @@ class SilentNodes:
         self._leases = observed
 
     def _dated(self, machine: SilentMachine, now: datetime) -> SilentMachine:
-        """Return the machine with the time at which it was seen here in place of one of the future, which no server set."""
-        return replace(machine, since=self._leases[machine.name].since) if machine.since > now else machine
+        """Return the machine with the begin of its silence: its last renewal; for a time of the future when it was seen here."""
+        lease = self._leases[machine.name]
+        since = machine.since if machine.since <= now else lease.since
+        return replace(machine, since=max(since, lease.changed or since, _moment(lease.renewed, since, now)))
 
     def _is_heard(self, machine: SilentMachine, now: datetime) -> bool:
         """Return true for a machine that renewed its Lease a moment ago, although it posted no status."""
@@ -184,7 +186,7 @@ class SilentNodes:
         """Return true for a machine whose observed silence is longer than its rule."""
         assert machine.rule is not None  # only machines with a rule are judged
         lease = self._leases[machine.name]
-        begin = max(machine.since, observed_since, lease.changed or machine.since, _moment(lease.renewed, machine, now))
+        begin = max(machine.since, observed_since)
         # The clock may have been set forward by less than UNOBSERVED since the silence began.
         steady = now - steady_since >= min(machine.rule, UNOBSERVED)
         return steady and now - lease.since >= UNCHANGED and now - begin > machine.rule
@@ -207,13 +209,13 @@ def _renewed(views: Views, name: str) -> str:
     return str(((lease or {}).get("spec") or {}).get("renewTime") or "")
 
 
-def _moment(renewed: str, machine: SilentMachine, now: datetime) -> datetime:
-    """Return when a Lease was renewed, by the clock of its machine; the begin of the silence for a time of the future."""
+def _moment(renewed: str, since: datetime, now: datetime) -> datetime:
+    """Return when a Lease was renewed, by the clock of its machine; `since` for a time of the future."""
     try:
         found = parse_rfc3339(renewed)
     except ValueError:
-        return machine.since
-    return found if found <= now else machine.since
+        return since
+    return found if found <= now else since
 
 
 def _data(mark: Obj | None) -> dict[str, str]:

@@ -25,6 +25,7 @@ from mooring.errors import FieldError, invalid, required, too_long
 from mooring.trust.issuancelog import (
     NAME_DIGITS,
     START,
+    TRIMMED,
     Checkpoint,
     checkpoint_of,
     hash_of,
@@ -40,6 +41,8 @@ MAX_ENTRIES = 64
 MAX_TEXT = 1024
 """Characters of one text of an entry. Names of users that OIDC providers give are longer only by mistake."""
 EVENT_ISSUED = "Issued"
+MAX_TRIMMED = 1000
+"""Records that one entry trims: what admission reads to judge it."""
 MIN_RETENTION = timedelta(days=30)
 """Least time that a record outlives its certificates. `mooring certs` lists certificates for as long after their end."""
 
@@ -117,6 +120,10 @@ def _validate(obj: Obj) -> list[FieldError]:
 
 def _entry_errors(entry: Obj, path: str) -> list[FieldError]:
     errors = [required(f"{path}.{name}") for name in ("time", "event") if not entry.get(name)]
+    if entry.get("event") == TRIMMED and trimmed_to(entry) is None:
+        errors.append(
+            invalid(f"{path}.checkpoint", entry.get("checkpoint", ""), "must be sha256:<64 hex digits>@<number>")
+        )
     for name, text in entry.items():
         if len(text) > MAX_TEXT:
             errors.append(too_long(f"{path}.{name}", MAX_TEXT))

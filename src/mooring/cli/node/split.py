@@ -118,6 +118,11 @@ class _Splitting:
             identity, entries = await self._read()
         if not _others(identity, entries, key):
             self.revoked_machine.done.append((f"nodeidentity.mooring.dev/{self.name}", "unchanged"))
+            if len(keys_of(identity)) > 1:
+                self.revoked_machine.left.append(
+                    f"All certificates of {self.name} have the key that you keep, as agents of k3s keep theirs. If another machine "
+                    f"has it, too, end both, and let the right one join again: mooring node revoke {self.name}"
+                )
             return
         revoked: set[str] = set()
         for _ in range(MAX_PASSES):

@@ -40,7 +40,7 @@ from mooring.client.serverversion import other_program
 from mooring.clock import parse_rfc3339
 from mooring.duration import format_duration
 from mooring.errors import AlreadyExistsError, ApiError, ConfigError, NotFoundError
-from mooring.identity import BOOTSTRAP_USER_PREFIX
+from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
 from mooring.trust.bootstraptoken.restrictions import read_restrictions
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAME_PREFIX, NAMESPACE, secret_name
@@ -104,8 +104,8 @@ async def _work(
     for _ in range(MAX_PASSES):
         if revoke and not dry_run:
             await _refuse_requests(client, token_id, chosen)
-        entries, keys = await _descendants(client, token_id, chosen)
-        ends = _ends_by_key([*entries, *keys])
+        entries = await _descendants(client, token_id, chosen)
+        ends = _ends_by_key(entries)
         if not revoke or not set(ends) - revoked:
             break
         for key in sorted(set(ends) - revoked):
@@ -118,16 +118,28 @@ async def _work(
     return entries, sum(map(may_be_issued, await _requests(client, token_id, chosen)))
 
 
-async def _descendants(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> tuple[list[Obj], list[Obj]]:
-    """Return the entries of the certificates that descend from the token, and keys of its members that a trimmed log may lack."""
+async def _descendants(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> list[Obj]:
+    """Return the entries of the certificates that descend from the token, and those of its members that a trimmed log lacks."""
     verified = verify(await fetch_records(client, chosen.clock, chosen.timeout))
     require_whole(verified)
     if not verified.trimmed_until:
-        return descendants(verified.entries, token_id), []
+        return descendants(verified.entries, token_id)
     identities = await fetch_identities(client, chosen.clock, chosen.timeout)
     members = [one for one in identities if spec_of(one).get("token") == token_id]
     names = {one["metadata"]["name"] for one in members}
-    return descendants(verified.entries, token_id, names), [key for one in members for key in keys_of(one)]
+    found = descendants(verified.entries, token_id, names)
+    recorded = {entry.get("serialNumber") for entry in found}
+    return [
+        *(_of_member(one, key) for one in members for key in keys_of(one) if key.get("serialNumber") not in recorded),
+        *found,
+    ]
+
+
+def _of_member(identity: Obj, key: Obj) -> Obj:
+    """Return what the record of a certificate would say, by the NodeIdentity of the machine."""
+    name = identity["metadata"]["name"]
+    fields: Obj = {field: key[field] for field in ("publicKey", "serialNumber", "notAfter") if field in key}
+    return {"time": key.get("recordedAt", ""), "node": name, "subject": NODE_PREFIX + name, **fields}
 
 
 async def _silence(client: ClusterClient, token_id: str) -> timedelta | None:
@@ -165,7 +177,7 @@ async def _delete_token(client: ClusterClient, token_id: str, dry_run: bool, cho
 
 async def _refuse_unknown(client: ClusterClient, token_id: str, chosen: ChosenCluster) -> None:
     """Raise ConfigError when a token that does not exist has left no trace either: it may be an error of typing."""
-    if any(await _descendants(client, token_id, chosen)) or await _requests(client, token_id, chosen):
+    if await _descendants(client, token_id, chosen) or await _requests(client, token_id, chosen):
         echo(f'bootstrap token "{token_id}" is deleted already', err=True)
         return
     secrets = await inventory.readable_objects(client, "secrets", NAMESPACE) or ()
@@ -255,7 +267,11 @@ def print_impact(entries: Sequence[Obj], token_id: str, form: str, now: datetime
 def _cells(entry: Obj, now: datetime) -> tuple[str, ...]:
     end = entry.get("notAfter", "")
     expired = " (expired)" if end and parse_rfc3339(end) <= now else ""
-    return entry.get("node") or entry.get("subject") or "<none>", entry["time"], end + expired
+    return entry.get("node") or entry.get("subject") or "<none>", entry.get("time") or "<unknown>", end + expired
+
+
+def _origin(entry: Obj) -> str:
+    return f"renewal by {entry['requester']}" if "requester" in entry else "its NodeIdentity"
 
 
 def _wide_cells(entry: Obj) -> tuple[str, ...]:
@@ -263,5 +279,5 @@ def _wide_cells(entry: Obj) -> tuple[str, ...]:
         entry.get("subject") or "<none>",
         entry.get("serialNumber") or "<none>",
         entry.get("publicKey", "")[:_SHOWN_KEY],
-        f"token {entry['token']}" if entry.get("token") else f"renewal by {entry.get('requester')}",
+        f"token {entry['token']}" if entry.get("token") else _origin(entry),
     )

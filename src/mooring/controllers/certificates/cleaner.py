@@ -15,6 +15,7 @@ from mooring.api.mooring.certificaterevocation import KEPT_AFTER_EXPIRY, key_ent
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.api.mooring.lineagerecord import TrimmedLog, end_of, newest_trim
+from mooring.api.mooring.membership import is_terminating
 from mooring.api.objectmeta import spec_of
 from mooring.api.view import View, Views
 from mooring.apimachinery.schema import Obj
@@ -199,7 +200,8 @@ def _day_of(entry: Obj) -> str:
 # * The oldest records go, up to the first one with a certificate that ended less than the retention ago, or whose end is not known.
 # * An entry says so first, in the chain and signed with it. Records are deleted once it is stored, from the oldest on: a trim that
 #   was killed half-way leaves no gap, and the next plan goes on with it.
-# * The clock must have said so for a day (`mooring.controllers.actions`): a deletion cannot be taken back.
+# * The clock must have said so for a day (`mooring.controllers.actions`): a deletion cannot be taken back. Another writer's entry
+#   gives no record a shorter retention than this server has.
 # * The log is looked at once a day, and not at each certificate.
 
 
@@ -231,16 +233,18 @@ class IssuanceLogTrimmer:
             first -= 1
         old = list(islice(self._old(view, first, now), MAX_DELETES))
         left = old[: mark.sequence + 1 - first]
-        if left:
-            # what stands between two deletions keeps their order: those that follow each other are applied at once
-            return [action for one in left for action in (Delete.of(LINEAGE_RECORDS, one), Requeue(now))]
-        if all(newest_trim((one,)) is not START for one in old):  # none has a certificate
+        if not left and all(newest_trim((one,)) is not START for one in old):  # none has a certificate
             self._overdue.forget(key)
             return (Requeue(now + DAY),)
         end = max(filter(None, map(end_of, old)))
         due = self._overdue.deletable_at(key, end, now)
         if due > now:
             return (Requeue(due),)
+        if left:
+            # What stands between two deletions keeps their order: those that follow each other are applied at once. It is no time
+            # that is due now, which would repeat a deletion that fails without a pause.
+            later = Requeue(now + DAY)
+            return [*(action for one in left for action in (Delete.of(LINEAGE_RECORDS, one), later)), Requeue(now)]
         entry = {
             "time": rfc3339(now),
             "event": TRIMMED,
@@ -253,7 +257,7 @@ class IssuanceLogTrimmer:
         """Yield the records from a number on whose certificates ended before the retention."""
         while (record := view.get(record_name(sequence))) is not None:
             end = end_of(record)
-            if self.retention is None or end is None or end + self.retention > now:
+            if self.retention is None or end is None or end + self.retention > now or is_terminating(record):
                 return
             yield record
             sequence += 1

@@ -14,12 +14,12 @@ from mooring.api.certificates.requestrecords import record_known_revocations
 from mooring.api.mooring import certificaterevocation, nodeidentity, tombstones
 from mooring.api.mooring.certificaterevocation import MAX_KNOWN
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
-from mooring.api.mooring.lineagerecord import MIN_RETENTION, TrimmedLog, end_of, entries_of
+from mooring.api.mooring.lineagerecord import MAX_TRIMMED, MIN_RETENTION, TrimmedLog, end_of, entries_of
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes
-from mooring.clock import parse_rfc3339
+from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.certificates.requester import joining_user, name_refusal, requests_allowed_name
 from mooring.errors import Cause, InvalidError, forbidden, quoted
 from mooring.identity import API_SERVER, MASTERS, NAME_NOT_ALLOWED, bootstrap_token_id
@@ -30,7 +30,7 @@ from mooring.registry.admission.request import AdmissionRequest
 from mooring.trust.bootstraptoken.restrictions import read_restrictions
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
-from mooring.trust.issuancelog import START, checkpoint_of, record_name, sequence_of, trimmed_to
+from mooring.trust.issuancelog import START, Checkpoint, checkpoint_of, record_name, sequence_of, trimmed_to
 
 # Admission plugins for certificate requests: the rights to approve and sign, and subjects that no request may have.
 #
@@ -306,6 +306,8 @@ class LineageAppendOnly:
             return
         if request.new is None or request.operation != "CREATE":
             raise request.forbidden("records of the issuance log are never changed")
+        if any(request.new["metadata"].get(field) for field in ("finalizers", "ownerReferences")):
+            raise request.forbidden("a record of the issuance log has no finalizers and no owners")
         sequence = sequence_of(request.name or request.new["metadata"].get("name", ""))
         if sequence is None:
             return  # validation reports the name
@@ -313,10 +315,26 @@ class LineageAppendOnly:
             raise request.forbidden(
                 "a record of the issuance log must follow the last one: spec.previous is not its hash"
             )
-        for trim in filter(None, map(trimmed_to, entries_of(request.new))):
-            trimmed = request.views[LINEAGE_RECORDS].get(record_name(trim.sequence))
-            if trimmed is None or checkpoint_of(trimmed) != trim:
-                raise request.forbidden(f"the issuance log has no record {trim} up to which it could be trimmed")
+        for entry in entries_of(request.new):
+            if (trim := trimmed_to(entry)) is not None:
+                self._check_trim(request, trim, entry.get("notAfter", ""))
+
+    def _check_trim(self, request: AdmissionRequest, trim: Checkpoint, until: str) -> None:
+        """Refuse an entry that does not say up to which record the log is trimmed, and when the certificates there ended."""
+        view = request.views[LINEAGE_RECORDS]
+        record, mark = view.get(record_name(trim.sequence)), self._trimmed.checkpoint(view).sequence
+        if record is None or checkpoint_of(record) != trim or trim.sequence <= mark:
+            raise request.forbidden(f"the issuance log has no record {trim} up to which it could be trimmed")
+        if trim.sequence - mark > MAX_TRIMMED:
+            raise request.forbidden(f"one entry trims at most {MAX_TRIMMED} records")
+        ends = [end_of(view.get(record_name(number)) or {}) for number in range(mark + 1, trim.sequence + 1)]
+        known = [end for end in ends if end is not None]
+        if len(known) < len(ends):
+            raise request.forbidden("the end of a certificate up to there is not known")
+        if until != rfc3339(max(known)):
+            raise request.forbidden(
+                f"notAfter must be the last end of the certificates up to there, {rfc3339(max(known))}"
+            )
 
     def _check_deletion(self, request: AdmissionRequest, record: Obj) -> None:
         view, sequence, end = request.views[LINEAGE_RECORDS], sequence_of(request.name), end_of(record)

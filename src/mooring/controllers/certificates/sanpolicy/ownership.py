@@ -28,8 +28,8 @@ Rules kept here:
 * A token with `mooring.dev/ephemeral` says after how much silence its machines are removed. The record keeps that, since the token
   expires before its machines fall silent. Their certificates are short (`longest_life`).
 * The lists of keys and companions are bounded. An earlier certificate of the same key makes room, and a key that was never used;
-  at a join by k3s's way with a token the oldest does. Otherwise a request waits for a person, who lets the oldest go: a copy of the
-  machine must not push the key of the machine out. The key with which the request was made stays in any case.
+  at a start by k3s's way with a token the oldest does. Otherwise a request waits for room, also when a person approves it: a copy
+  of the machine must not push the key of the machine out. The key with which the request was made stays in any case.
 * A serving key is not recorded. Its request must name a node well, and the node must be a member.
 """
 
@@ -39,7 +39,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from mooring.api.certificates.requestrecords import conditions_of, source_address_of
+from mooring.api.certificates.requestrecords import conditions_of, requester_certificate_of, source_address_of
 from mooring.api.certificates.requeststate import presented_certificate
 from mooring.api.core.addresses import parse_address
 from mooring.api.mooring.membership import (
@@ -77,6 +77,7 @@ from mooring.controllers.certificates.noderecovery import proven_key
 from mooring.controllers.certificates.sanpolicy.evidence import NODES
 from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
 from mooring.pki.x509.authority import Authority, request_serial_number
+from mooring.pki.x509.clientcertificate import recorded_certificate
 from mooring.pki.x509.profiles import BACKDATE, CLIENT_AUTH, SHORT, ttl
 from mooring.pki.x509.signers import K3S_KUBELET_SERVING, KUBELET_SERVING, NODE_SIGNERS
 from mooring.trust.bootstraptoken.restrictions import NODE_NAME
@@ -100,6 +101,8 @@ TERMINATING = "NodeTerminating"
 UNUSED_AFTER = timedelta(hours=1)
 """Age at which a certificate that was never used may be forgotten: its machine uses it within minutes, and another one of it is
 requested when the reply was lost."""
+JOINED = timedelta(minutes=10)
+"""Time after a join in which an agent by k3s's way requests its other certificates: within seconds, or after an approval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,7 @@ class NameOwnership:
         entry, end = self._entry(pending, views)
         if any(_covers(key, entry, end) for key in claim.companions):
             return None
-        return claim.companion(entry, pending.now, drops_used=not pending.automatic)
+        return claim.companion(entry, pending.now)
 
     def _entry(self, pending: PendingIssue, views: Views) -> tuple[Obj, datetime]:
         """Return the record of a certificate, and its latest end."""
@@ -187,10 +190,11 @@ class NameOwnership:
             return None
         is_owner = claim.is_by_the_machine or claim.is_password_owner or claim.holds(entry["publicKey"])
         if is_owner and not claim.has_ended:
-            # A copy of the machine could renew until the key of the machine is gone. A full list waits for a person, unless the
-            # machine proves its node password beside a token, which the files of a member do not have.
+            # A copy of the machine could renew until the key of the machine is gone. A full list waits, unless the machine proves
+            # its node password beside a token, which the files of a member do not have. A person who approves does not know which
+            # key would go.
             is_joining = bool(claim.password) and not presented_certificate(pending.csr)
-            return claim.addition(entry, pending.now, drops_used=is_joining or not pending.automatic)
+            return claim.addition(entry, pending.now, drops_used=is_joining)
         # Another key gets the name only if the name is open, a person approved it, or the token names this node alone.
         if claim.is_open or not pending.automatic or claim.token_names_node:
             return claim.replacement(entry, pending.now)
@@ -263,12 +267,10 @@ class _Claim(_WantedName):
         self.source_address = address if parse_address(address) is not None else ""
         self._certificate = presented_certificate(pending.csr)
         self._proven = proven_key(pending.csr) if username == RECOVERING_PREFIX + name else ""
-        uses = uses_of(self.identity or {})
-        self._requesting = {
-            self._proven,
-            *(one["publicKey"] for one in uses if one["certificate"] == self._certificate),
-        }
+        record = recorded_certificate(requester_certificate_of(pending.csr))
+        self._requesting = {self._proven, record.public_key if record is not None else ""}
         """Keys with which the machine made the request."""
+        self._serial_number = f"{record.serial_number:x}" if record is not None else ""
         self._is_older = was_made_before_change(pending.csr, self.identity)
         self.has_waited = self._is_older or _was_held_as_taken(pending.csr)
 
@@ -332,12 +334,25 @@ class _Claim(_WantedName):
         used = {use.get("publicKey") for use in uses_of(self.identity or {})}
         return _has_expired(key, now) or (key.get("publicKey") not in used and _is_settled(key, now))
 
-    def companion(self, entry: Obj, now: datetime, *, drops_used: bool) -> CheckResult:
-        """Return the reservation that records a certificate of a shared user, and drops those that expired."""
+    def companion(self, entry: Obj, now: datetime) -> CheckResult:
+        """Return the reservation that records a certificate of a shared user, and drops those that expired.
+
+        At the start of an agent, which has just proved its node password and a token, the oldest makes room.
+        """
         kept = [key for key in self.companions if not _is_record_of(key, entry) and not _has_expired(key, now)]
-        companions = _bounded([*kept, entry], drops_used=drops_used)
+        has_joined = any(
+            key.get("serialNumber") == self._serial_number
+            and not key.get("parent")
+            and not _is_settled(key, now, JOINED)
+            for key in self.keys
+        )
+        companions = _bounded([*kept, entry], drops_used=has_joined)
         if companions is None:
-            return Hold(TOO_MANY, _too_many_message(self.name))
+            return Hold(
+                TOO_MANY,
+                f"{self.name} has {MAX_KEYS} certificates for kube-proxy and k3s's controller that are valid. An approval makes no "
+                f"room: take those that it does not use out of spec.companions (kubectl edit nodeidentity {self.name})",
+            )
         if self.identity is None:  # the machine is older than its record
             return self._creation([], companions=companions)
         return Reservation((Update(PLURAL, with_spec(self.identity, companions=companions)),))
@@ -453,10 +468,10 @@ def _is_record_of(key: Obj, entry: Obj) -> bool:
     return all(key.get(field) == entry.get(field) for field in ("publicKey", "serialNumber"))
 
 
-def _is_settled(key: Obj, now: datetime) -> bool:
+def _is_settled(key: Obj, now: datetime, after: timedelta = UNUSED_AFTER) -> bool:
     """Return true for a certificate that its machine would have used by now, and that servers would have seen."""
     try:
-        return parse_rfc3339(key.get("recordedAt") or "") + UNUSED_AFTER <= now
+        return parse_rfc3339(key.get("recordedAt") or "") + after <= now
     except ValueError:
         return True  # older than this field
 
@@ -477,9 +492,9 @@ def _ended_message(name: str, pending: PendingIssue) -> str:
 
 def _too_many_message(name: str) -> str:
     return (
-        f"{name} has {MAX_KEYS} certificates that are valid; a machine that renews has three at most. If a copy of it requests "
-        f"them: mooring node show {name}, and mooring node split {name} --keep KEY. Those that were never used make room after an "
-        "hour"
+        f"{name} has {MAX_KEYS} certificates that are valid; a machine that renews has three at most. An approval makes no room. "
+        f"Find the key that the machine uses (mooring node show {name}, mooring certs show FILE on it), and end the others: "
+        f"mooring node split {name} --keep KEY. Those that were never used make room after an hour"
     )
 
 
