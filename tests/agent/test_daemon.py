@@ -136,6 +136,36 @@ def test_a_machine_whose_request_is_denied_or_deleted_stays_and_sends_no_other_f
     assert len([one for one in caplog.records if f"was {end}" in one.message]) == 1
 
 
+def test_a_machine_whose_request_nobody_decides_waits_on_with_the_same_request(
+    manual_approval: LiveServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its service would fail each five minutes otherwise."""
+    wanted = manual_plan(manual_approval, "waits-on")
+    options = join_options(root=tmp_path, polling=Polling(attempts=1), certificate_timeout=0.2)
+
+    async def scenario() -> None:
+        members: list[Joined] = []
+        attempts: list[str] = []
+
+        def report(progress: Progress) -> None:
+            if progress.step == REQUEST and progress.seconds is not None:
+                attempts.append(progress.message)
+
+        agent = asyncio.create_task(run(wanted, options, report=report, on_member=members.append))
+        await eventually(lambda: len(attempts) > 1)
+        request = pending(tmp_path, "waits-on").name
+        assert request in attempts[0]
+        assert attempts[1].startswith(f"taken up {request}, ")
+        await asyncio.to_thread(decided, manual_approval, request, "Approved", "this machine", "ByHand")
+        await eventually(lambda: members)
+        terminate()
+        await asyncio.wait_for(agent, 60)
+
+    with caplog.at_level(logging.INFO, "mooring.agent"):
+        asyncio.run(scenario())
+    assert len([one for one in caplog.records if "was not approved within" in one.message]) == 1
+
+
 def test_a_machine_whose_token_is_used_up_ends(manual_approval: LiveServer, tmp_path: Path) -> None:
     """Only another token helps, and it comes with another start."""
     wanted, done = manual_plan(manual_approval, "used-up"), list[str]()

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from mooring import base64url
 from mooring.agent.pairfiles import Pair
-from mooring.agent.steps import REFUSALS, Backoff, describe_validity, run_beside, with_deadline
+from mooring.agent.steps import REFUSALS, Backoff, JoinError, describe_validity, reason_of, run_beside, with_deadline
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.apimachinery.watchevent import DELETED
@@ -128,12 +128,20 @@ REPEAT_SECONDS = 30.0
 class RequestEndedError(PeerError):
     """The request was denied, failed, deleted or replaced. Another request needs a new key.
 
-    `reason` is that of the condition, "" without one. After TOKEN_USED_UP only another token helps.
+    `reason` is that of the condition, "" without one. After TOKEN_USED_UP only another token helps. `outcome` is the message
+    without the name of the request.
     """
 
-    def __init__(self, message: str, reason: str = "") -> None:
+    def __init__(self, message: str, reason: str = "", outcome: str = "") -> None:
         super().__init__(message)
         self.reason = reason
+        self.outcome = outcome or message
+
+
+def lasting_reason(error: MooringError) -> str:
+    """Return the reason of a failure without the parts that differ in each attempt: loops log each reason once."""
+    ended = error.__cause__ if isinstance(error, JoinError) else error
+    return ended.outcome if isinstance(ended, RequestEndedError) else reason_of(error)
 
 
 class ForeignRequestError(PeerError):
@@ -336,16 +344,19 @@ class _Waiting:
 
     def _certificate_in(self, obj: Obj) -> bytes:
         if not obj:
-            raise RequestEndedError(f"the request {self._name} was deleted; {self._advice.ended}")
+            raise RequestEndedError(f"the request {self._name} was deleted; {self._advice.ended}", outcome="deleted")
         # A request that was deleted and made again may be for another key.
         if self._uid and obj["metadata"].get("uid") != self._uid:
-            raise RequestEndedError(f"the request {self._name} was replaced by another; {self._advice.ended}")
+            raise RequestEndedError(
+                f"the request {self._name} was replaced by another; {self._advice.ended}", outcome="replaced"
+            )
         conditions = {one.get("type"): one for one in (obj.get("status") or {}).get("conditions") or ()}
         # Before the certificate, as in client-go: Denied and Failed are final also where there is one.
         for kind, what in (("Denied", "was denied"), ("Failed", "could not be signed")):
             if kind in conditions:
-                message = f"the request {self._name} {what}{_reason_suffix(conditions[kind])}"
-                raise RequestEndedError(message, conditions[kind].get("reason", ""))
+                outcome = f"{what}{_reason_suffix(conditions[kind])}"
+                message = f"the request {self._name} {outcome}"
+                raise RequestEndedError(message, conditions[kind].get("reason", ""), outcome)
         held = _reason_suffix(conditions.get(HELD, {}))
         if ("Approved" in conditions, held) != (self._approved, self._held):
             self._approved, self._held = "Approved" in conditions, held

@@ -11,7 +11,12 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from mooring.agent import machineid
-from mooring.agent.certificaterequest import CertificateTemplate, RequestEndedError, serving_template
+from mooring.agent.certificaterequest import (
+    CertificateTemplate,
+    NotAnsweredError,
+    RequestEndedError,
+    serving_template,
+)
 from mooring.agent.clusterfiles import follow, refresh
 from mooring.agent.hooks import Hooks
 from mooring.agent.join import Joined, JoinOptions, join, record_choices
@@ -71,8 +76,8 @@ async def report_trust(client: ClusterClient, node_name: str, clusters: Sequence
 # * After the end of a membership the agent sends nothing but a question every minute whether its certificate is accepted again.
 #   It keeps its files and continues when `mooring join` has placed another certificate.
 # * A machine whose certificate expired takes the way back (`mooring.agent.recovery`), after a join with the token at hand failed.
-# * A machine whose request was denied or deleted logs the reason once, and sends the next request after an hour. One whose token
-#   is used up ends: only another token helps.
+# * A machine whose request was denied or deleted logs the reason once, and sends the next request after an hour. One whose request
+#   nobody decides waits on, with the same request. One whose token is used up ends: only another token helps.
 # * The service manager that started the process hears of each membership and its end, and gets signs of life from the event loop.
 # * The agent's own requests go to the servers directly, and not by the load balancer.
 # * The names of a serving certificate follow the addresses of the Node (docs/protocol/kubelet-certificates.md), which is read
@@ -161,7 +166,7 @@ class Agent:
             return found
         if plan is None and found is None:
             raise not_a_member(self._options, "give the flags of `mooring join` as well")
-        denials = Attempts()
+        attempts = Attempts()
         while plan is not None:
             try:
                 return await join(plan, self._options, self._clock, self._report)
@@ -170,9 +175,10 @@ class Agent:
                     log.warning("%s", error)
                     break
                 cause = error.__cause__
-                if isinstance(cause, RequestEndedError) and cause.reason != TOKEN_USED_UP:
+                is_denied = isinstance(cause, RequestEndedError) and cause.reason != TOKEN_USED_UP
+                if is_denied or isinstance(cause, NotAnsweredError):
                     # An exit would let the service manager start the agent again, with another request every few seconds
-                    pause = denials.pause_after(error)
+                    pause = attempts.pause_after(error)
                     self._notifier.status(str(error))
                     if joined := await self._await_certificate(pause, was_member=False):
                         return joined

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from mooring.agent import clusterfiles, machineid, steps
-from mooring.agent.certificaterequest import RequestEndedError
+from mooring.agent.certificaterequest import RequestEndedError, lasting_reason
 from mooring.agent.join import Joined, JoinOptions, record_choices
 from mooring.agent.member import Member, register, silence
 from mooring.agent.oneshot import OneShotRequest, PendingKeyFiles
 from mooring.agent.pairfiles import Pair
 from mooring.agent.registration import MembershipEndedError, check_membership
-from mooring.agent.renewal import random_draw, retry_pauses
-from mooring.agent.steps import JoinError, Report, Steps, reason_of
+from mooring.agent.renewal import DECISIONS, DENIED_SECONDS, decision_pauses, random_draw, retry_pauses
+from mooring.agent.steps import JoinError, Report, Steps
 from mooring.clock import Clock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
@@ -42,8 +42,6 @@ log = logging.getLogger("mooring.agent")
 RECOVERY_HEADER = ("Authorization", "Mooring-Recovery")
 REFUSED_SECONDS = 300.0
 """Seconds before the way back is tried again after 401: an administrator may have allowed it meanwhile."""
-DENIED_SECONDS = 3600.0
-"""Seconds before the way back is tried again after a person denied it: a request for the same person again."""
 
 
 class RecoveryRefusedError(PeerError):
@@ -91,14 +89,17 @@ class Attempts:
     """Attempts to become a member, however often it takes. Each reason of a failure is logged once."""
 
     def __init__(self) -> None:
-        self._pauses = retry_pauses(random_draw)
+        self._pauses, self._after_decisions = retry_pauses(random_draw), decision_pauses(random_draw)
         self._problem = LastingProblem(log.error)
 
     def pause_after(self, error: JoinError) -> float:
         """Log why an attempt failed, and return the seconds before the next one."""
-        self._problem.note(reason_of(error), str(error))
+        self._problem.note(lasting_reason(error), str(error))
         if isinstance(error.__cause__, RequestEndedError):
             return DENIED_SECONDS
+        if isinstance(error.__cause__, DECISIONS):
+            # A supervisor says no more than that it refuses the node: the cause may end at any moment.
+            return next(self._after_decisions)
         return REFUSED_SECONDS if isinstance(error.__cause__, RecoveryRefusedError) else next(self._pauses)
 
 

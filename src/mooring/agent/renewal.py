@@ -8,8 +8,9 @@ Rules kept here:
 * The lifetime counts from the issue.
 * A new certificate that is due within DUE_AT_ONCE all the same is replaced after a pause, which grows as after failed attempts.
 * A rollover of the CA asks for an earlier renewal, at a random moment within EARLY_SECONDS.
-* A failed attempt is repeated after 2 s, doubled up to 16 s, then every 32 s.
-* The clock and the files are read every ten seconds.
+* A failed attempt is repeated after 2 s, doubled up to 16 s, then every 32 s. After a decision against the request, such as a
+  denial, the pauses are doubled up to an hour: each attempt is another request for the person who decides.
+* The clock and the files are read every ten seconds, in pauses between attempts as well.
 * Where a kubelet keeps the same files, it renews first: this program renews what kubelet has not renewed by then.
 * A certificate is placed only after it was found to be the one requested, and after its `check`.
 """
@@ -21,7 +22,6 @@ import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, islice, repeat
@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from mooring.agent import certificaterequest
-from mooring.agent.certificaterequest import CertificateTemplate
+from mooring.agent.certificaterequest import CertificateTemplate, RequestEndedError, lasting_reason
 from mooring.agent.pairfiles import Pair, PairFiles
 from mooring.agent.registration import MembershipEndedError
-from mooring.agent.steps import creation_time, describe_skew, described, reason_of, with_deadline
+from mooring.agent.steps import creation_time, describe_skew, described, with_deadline
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, doubling, rfc3339
 from mooring.errors import MooringError
@@ -40,6 +40,7 @@ from mooring.pki.keys import generate_key
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.profiles import BACKDATE
 from mooring.reminders import LastingProblem
+from mooring.trust.k3s.refusals import NodeRefusedError, RequestRefusedError
 
 log = logging.getLogger("mooring.agent")
 
@@ -59,6 +60,10 @@ RETRY_STEPS = 5
 """Attempts with growing pauses between them."""
 LONG_PAUSE = 32.0
 """Seconds before each further attempt."""
+DENIED_SECONDS = 3600.0
+"""Most seconds before the next request after a decision against one: it is a request for the same person again."""
+DECISIONS = (RequestEndedError, NodeRefusedError, RequestRefusedError)
+"""Errors of a request that was denied, failed or deleted, directly and by a supervisor."""
 WAIT_SECONDS = 900.0
 """kubelet's `certificateWaitTimeout`: seconds for which one request may stay undecided."""
 
@@ -86,6 +91,11 @@ def retry_pauses(draw: Callable[[], float]) -> Iterator[float]:
     """Return the seconds before each further attempt, without end: 2, 4, 8 and 16 with their jitter, then always 32."""
     growing = islice(doubling(FIRST_PAUSE, LONG_PAUSE), RETRY_STEPS - 1)
     return chain((pause * (1 + RETRY_JITTER * draw()) for pause in growing), repeat(LONG_PAUSE))
+
+
+def decision_pauses(draw: Callable[[], float]) -> Iterator[float]:
+    """Return the seconds before each further request after decisions against them, without end: doubled from 2 up to an hour."""
+    return (min(pause * (1 + RETRY_JITTER * draw()), DENIED_SECONDS) for pause in doubling(FIRST_PAUSE, DENIED_SECONDS))
 
 
 Version = tuple[int, int]
@@ -247,15 +257,26 @@ class Renewal(ABC):
             self._timing = _Timing(version, self._draw())
         return self._timing
 
-    async def _sleep(self, seconds: float) -> None:
-        """Sleep until `seconds` have passed, another certificate is wanted, or an early renewal is asked for."""
-        with suppress(TimeoutError):
-            await with_deadline(self._clock, seconds, self._woken.wait())
-        self._woken.clear()
+    async def _sleep(self, seconds: float) -> bool:
+        """Sleep until `seconds` have passed. Return True earlier, when another certificate or an early renewal is asked for."""
+        try:
+            return await with_deadline(self._clock, seconds, self._woken.wait())
+        except TimeoutError:
+            return False
+        finally:
+            self._woken.clear()
+
+    async def _pause(self, seconds: float, before: Version | None) -> None:
+        """Wait for the next attempt, until another program has placed a certificate. Raises ClientCertificateExpiredError."""
+        until, woken = self._clock.monotonic() + seconds, False
+        while not woken and self._files.version() == before and (left := until - self._clock.monotonic()) > 0:
+            self.check_usable()
+            woken = await self._sleep(min(left, LOOK_SECONDS))
 
     async def _renew(self) -> Version | None:
         """Replace the certificate, however many attempts it takes. Return the version in use."""
-        before, pauses = self._files.version(), retry_pauses(self._draw)
+        before = self._files.version()
+        pauses, after_decisions = retry_pauses(self._draw), decision_pauses(self._draw)
         while True:
             self.check_usable()
             if not self.is_wanted:
@@ -268,8 +289,8 @@ class Renewal(ABC):
                 raise
             except MooringError as error:
                 problem = f"the {self._name} certificate could not be renewed, trying again"
-                self._problem.note(reason_of(error), f"{problem}: {described(error)}")
-                await self._sleep(next(pauses))
+                self._problem.note(lasting_reason(error), f"{problem}: {described(error)}")
+                await self._pause(next(after_decisions if isinstance(error, DECISIONS) else pauses), before)
                 if self._files.version() != before:
                     # Another program has placed a certificate meanwhile. The next look finds that the version has changed.
                     return before

@@ -332,6 +332,88 @@ def test_a_decision_against_the_request_ends_its_wait_and_another_follows(
     renewing(tmp_path, scenario, prepare=prepare)
 
 
+def denied(reason: str) -> Obj:
+    return {"conditions": [{"type": "Denied", "reason": reason, "message": "by a test"}]}
+
+
+async def pass_time(room: Room, seconds: int, step: int = 10) -> None:
+    """Let time pass in steps, in each of which a request is sent and answered."""
+    for _ in range(0, seconds, step):
+        await settle(60)
+        await room.clock.advance(step)
+
+
+def test_after_denials_the_pauses_double_up_to_an_hour_and_each_reason_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[float] = []
+
+    def prepare(room: Room) -> None:
+        room.cluster.decision = DENY
+        original = room.cluster.create
+
+        async def create(plural: str, obj: Obj) -> Obj:
+            tried.append(room.clock.monotonic())
+            return await original(plural, obj)
+
+        room.cluster.create = create  # type: ignore[method-assign] # counts the attempts
+
+    async def scenario(room: Room) -> None:
+        await pass_time(room, 130, 1)
+        await pass_time(room, 7800)
+        pauses = [later - earlier for earlier, later in pairwise(tried)]
+        assert pauses[:5] == pytest.approx([2, 4, 8, 16, 32], abs=1)
+        assert pauses[5:] == pytest.approx([64, 128, 256, 512, 1024, 2048, 3600], abs=10)
+        assert [one.partition(": ")[2] for one in caplog.messages] == [
+            "the request csr-0 was denied (Tested: by a test)"
+        ]
+        original = room.cluster.decide
+
+        def decide(decision: str, *, deliver: bool = False) -> None:
+            original(decision, deliver=deliver)
+            room.cluster.requests[-1]["status"] = denied("Another")
+
+        room.cluster.decide = decide  # type: ignore[method-assign] # another reason
+        await pass_time(room, 3610)
+        assert len(caplog.messages) == 2
+        assert "was denied (Another: by a test)" in caplog.messages[1]
+        room.cluster.decide, room.cluster.decision = original, SIGN  # type: ignore[method-assign] # the former one
+        await pass_time(room, 3610)
+        assert room.current.valid_at(room.clock.now()), "an approval ends the wait at the next request"
+
+    renewing(tmp_path, scenario, draw=0.0, prepare=prepare)
+
+
+def test_a_certificate_that_another_program_places_ends_the_wait_after_a_denial(tmp_path: Path) -> None:
+    def prepare(room: Room) -> None:
+        room.cluster.decision = DENY
+
+    async def scenario(room: Room) -> None:
+        await pass_time(room, 600)
+        sent = len(room.cluster.requests)
+        valid(room)
+        await pass_time(room, 30)
+        assert room.cluster.renewed == 1
+        await pass_time(room, 3600)
+        assert len(room.cluster.requests) == sent
+
+    renewing(tmp_path, scenario, prepare=prepare)
+
+
+def test_a_client_certificate_that_expires_after_a_denial_ends_the_renewals(tmp_path: Path) -> None:
+    async def run() -> None:
+        room = Room(tmp_path, CLIENT_TEMPLATE, 0.0, needs_own_certificate=True)
+        room.place(-9 * HOUR, HOUR)
+        room.cluster.decision = DENY
+        task = asyncio.create_task(room.renewal.run())
+        await pass_time(room, 3620)
+        assert task.done(), "noticed within ten seconds, and not after the pause of 34 minutes"
+        with pytest.raises(ClientCertificateExpiredError):
+            await task
+
+    asyncio.run(run())
+
+
 def test_a_request_that_nobody_decides_is_left_after_15_minutes_for_one_with_another_key(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

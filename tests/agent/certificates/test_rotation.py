@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from mooring.agent.renewal import renewal_time, retry_pauses
+from mooring.agent.renewal import decision_pauses, renewal_time, retry_pauses
 from tests.support.testca import ThrowawayCA
 
 BEGIN = datetime(2026, 1, 2, tzinfo=UTC)
@@ -62,3 +62,11 @@ def test_pauses_double_four_times_and_are_32_seconds_from_then_on() -> None:
 
 def test_growing_pauses_are_up_to_a_tenth_longer() -> None:
     assert list(islice(retry_pauses(lambda: 1.0), 5)) == pytest.approx([2.2, 4.4, 8.8, 17.6, 32])
+
+
+def test_pauses_after_decisions_double_up_to_an_hour() -> None:
+    growing = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]
+    assert list(islice(decision_pauses(lambda: 0.0), 13)) == [*growing, 3600, 3600]
+    assert list(islice(decision_pauses(lambda: 1.0), 13)) == pytest.approx(
+        [*(1.1 * pause for pause in growing), 3600, 3600]
+    )

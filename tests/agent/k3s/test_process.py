@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from mooring.agent import leave, node, registration
 from mooring.agent.k3s import process
@@ -122,15 +123,17 @@ class Running:
         pairs = {name: files.read_pair() for name, files in self.files.pairs.items()}
         return {name: public_key_fingerprint(pair.key) for name, pair in pairs.items() if pair is not None}
 
-    def run(self, scenario: Callable[[], Awaitable[None]]) -> None:
+    def run(self, scenario: Callable[[], Awaitable[None]], *, joins: bool = True) -> None:
+        """Run a scenario of a member, or with `joins` false of a machine that does not join by itself."""
         with pytest.MonkeyPatch.context() as patched:
             self.traffic = Traffic(patched)
-            asyncio.run(self._run(scenario))
+            asyncio.run(self._run(scenario, joins))
 
-    async def _run(self, scenario: Callable[[], Awaitable[None]]) -> None:
+    async def _run(self, scenario: Callable[[], Awaitable[None]], joins: bool) -> None:
         self.task = asyncio.ensure_future(self.agent.run())
         try:
-            await self.until(lambda: bool(self.members), 0.0)
+            if joins:
+                await self.until(lambda: bool(self.members), 0.0)
             await scenario()
         finally:
             self.task.cancel()
@@ -200,6 +203,97 @@ def test_a_certificate_that_the_server_issued_and_rejects_is_explained(
         running.run(scenario)
     (warning, *_) = [one for one in caplog.messages if "has just issued" in one]
     assert "with: mooring auth explain " in warning
+
+
+def refuse(peer: SupervisorPeer, status: int, message: str) -> None:
+    """Let the supervisor refuse certificates with this message, as Mooring does it."""
+    body = json.dumps({"kind": "Status", "apiVersion": "v1", "code": status, "message": message}).encode()
+    peer.override = lambda asked: (status, body) if asked.method == "POST" else None
+
+
+DENIED = "the certificate request k3s-kubelet-serving-1 was refused: not this machine"
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "most"),
+    [
+        pytest.param(403, DENIED, 12, id="denied"),
+        pytest.param(400, DENIED, 12, id="denied for its names"),
+        pytest.param(503, "the certificate request k3s-kubelet-serving-1 waits for a decision", 120, id="held"),
+    ],
+)
+def test_a_machine_whose_request_is_denied_or_waits_stays_says_so_once_and_joins_after_an_approval(
+    peer: SupervisorPeer, tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int, message: str, most: int
+) -> None:
+    running = Running(plan(peer, tmp_path), peer)
+    peer.lifetime = timedelta(days=365)
+    refuse(peer, status, message)
+
+    async def scenario() -> None:
+        await running.until(lambda: running.clock.monotonic() > 3600, 32.0)
+        asked = peer.posted(identity.SERVING_KUBELET)
+        assert 5 < len(asked) <= most
+        keys = [x509.load_der_x509_csr(one.body).public_key() for one in asked]
+        assert all(key == keys[0] for key in keys)
+        assert len([one for one in caplog.messages if message in one]) == 1
+        refuse(peer, 403, "another reason")
+        await running.until(lambda: "another reason" in caplog.text)
+        peer.override = lambda asked: None
+        await running.until(lambda: bool(running.members))
+
+    with caplog.at_level(logging.WARNING, "mooring.agent"):
+        running.run(scenario, joins=False)
+    assert len([one for one in caplog.messages if "another reason" in one]) == 1
+
+
+def test_another_token_in_the_file_ends_the_wait_of_a_machine_that_was_denied(
+    peer: SupervisorPeer, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(peer.token)
+    running = Running(plan(peer, tmp_path, file), peer)
+    refuse(peer, 403, DENIED)
+
+    async def scenario() -> None:
+        await running.until(lambda: len(peer.posted(identity.SERVING_KUBELET)) == 11)
+        peer.override = lambda asked: None
+        await running.clock.advance(MINUTE)
+        await running.traffic.quiet()
+        assert not running.members, "the next request follows after 34 minutes"
+        file.write_text(peer.bootstrap_token)
+        await running.until(lambda: bool(running.members), 2.0)
+
+    running.run(scenario, joins=False)
+
+
+def test_a_wrong_node_password_ends_the_process(peer: SupervisorPeer, tmp_path: Path) -> None:
+    running = Running(plan(peer, tmp_path), peer)
+    refuse(peer, 403, "unable to verify password for node worker")
+
+    async def scenario() -> None:
+        with pytest.raises(JoinError, match="unable to verify password"):
+            await running.until(lambda: False)
+
+    running.run(scenario, joins=False)
+
+
+def test_a_renewal_that_is_refused_is_asked_for_after_growing_pauses_and_told_once(
+    peer: SupervisorPeer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running(plan(peer, tmp_path), peer)
+    peer.lifetime = timedelta(minutes=30)
+
+    async def scenario() -> None:
+        refuse(peer, 403, DENIED)
+        before = len(peer.posted(identity.CLIENT_KUBELET))
+        await running.until(lambda: len(peer.posted(identity.CLIENT_KUBELET)) > before, 600.0)
+        began = running.clock.monotonic()
+        await running.until(lambda: running.clock.monotonic() - began > 300, 20.0)
+        assert 5 < len(peer.posted(identity.CLIENT_KUBELET)) - before <= 8, "13 with pauses of 32 s"
+
+    with caplog.at_level(logging.WARNING, "mooring.agent"):
+        running.run(scenario)
+    assert len([one for one in caplog.messages if "client-kubelet certificate could not be renewed" in one]) == 1
 
 
 def at_address(patched: pytest.MonkeyPatch, address: str) -> None:

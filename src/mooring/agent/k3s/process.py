@@ -11,6 +11,8 @@ Rules kept here:
   server is asked whether the membership has ended. (k3s renews at a restart only.)
 * Node and serving certificate follow the address of the machine, unless it was given. (k3s reads it at a restart only.)
 * A certificate that expired obtains another, as for any member (`mooring.agent.recovery`).
+* A machine whose certificate request is denied, or waits for a person, stays: it logs each reason once, and asks again for the
+  same key after growing pauses. A node password that is wrong ends the process.
 * After the end of a membership the machine sends nothing more. With a token file it waits until the file holds a token, and joins
   again; otherwise the process ends with an error.
 """
@@ -40,8 +42,8 @@ from mooring.agent.member import check_expired, check_files, heartbeat, silence,
 from mooring.agent.pairfiles import Pair
 from mooring.agent.recovery import REFUSED_SECONDS, Attempts
 from mooring.agent.registration import MembershipEndedError, check_issued, check_membership
-from mooring.agent.renewal import ClientCertificateExpiredError, Renewal, random_draw
-from mooring.agent.steps import EXISTING, JoinError, Report, described, reason_of
+from mooring.agent.renewal import DECISIONS, ClientCertificateExpiredError, Renewal, random_draw
+from mooring.agent.steps import CERTIFICATE, EXISTING, JoinError, Report, described, reason_of
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.connection import k3s_proxies
 from mooring.client.http.requests import drive_fetching, ignore
@@ -49,11 +51,13 @@ from mooring.clock import Clock, SystemClock
 from mooring.errors import MooringError
 from mooring.reminders import LastingProblem
 from mooring.servicenotifier import ServiceNotifier
+from mooring.trust.discovery.errors import RefusedAnswerError
 from mooring.trust.discovery.fetch import Polling
 from mooring.trust.discovery.refresh import refresh_cluster
 from mooring.trust.httpsurl import url_of
 from mooring.trust.k3s.exchanges import KUBELET, WANTED, Wanted, has_addresses, is_usable
-from mooring.trust.k3s.refusals import CredentialRefusedError
+from mooring.trust.k3s.refusals import CredentialRefusedError, NodePasswordRefusedError
+from mooring.trust.k3s.token import K3sToken
 
 log = logging.getLogger("mooring.agent")
 
@@ -122,31 +126,40 @@ class SupervisedAgent:
         return await join(self._plan, self._clock, self._report, learned, balancer.url)
 
     async def _join_or_come_back(self) -> SupervisedMember:
-        """Return the membership. A machine whose certificate expired tries for as long as it takes. Raises JoinError for others."""
+        """Return the membership, however long a request waits, or the way back takes. Raises JoinError for other failures."""
         attempts = Attempts()
         while True:
+            token = self._token()
             try:
                 return await self._join()
             except JoinError as error:
-                if isinstance(error.__cause__, TokenNeededError) or not self._has_expired_pair():
+                was_member = self._has_expired_pair()
+                if isinstance(error.__cause__, TokenNeededError) or not (was_member or _is_undecided_or_denied(error)):
                     raise
                 pause = attempts.pause_after(error)
                 self._notifier.status(str(error))
-            await self._await_credential(pause)
+            await self._await_credential(pause, token, was_member=was_member)
 
     def _has_expired_pair(self) -> bool:
         """Return True when this machine has a certificate that expired, with which it may come back."""
         pair = self._plan.files().client.read_pair()
         return pair is not None and pair.leaf.not_valid_after_utc <= self._clock.now()
 
-    async def _await_credential(self, seconds: float) -> None:
-        """Return after so many seconds, or as soon as the token file holds a token."""
+    def _token(self) -> K3sToken | None:
+        """Return the token that is given now; None for none, and for one that cannot be read."""
+        try:
+            return self._plan.token.read()
+        except MooringError:
+            return None
+
+    async def _await_credential(self, seconds: float, token: K3sToken | None, *, was_member: bool) -> None:
+        """Return after so many seconds, or as soon as another token than `token` is given. A member that lost its files ends."""
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0:
-            check_files(self._plan.files())
-            with suppress(MooringError):
-                if self._plan.token.read() is not None:
-                    return
+            if was_member:
+                check_files(self._plan.files())
+            if self._token() not in (None, token):
+                return
             await self._clock.sleep(min(LOOK_SECONDS, left))
 
     async def _join_again(self, ended: MooringError) -> SupervisedMember:
@@ -159,13 +172,15 @@ class SupervisedAgent:
         log.error(
             "%s%s. The heartbeat has ended, the files stay. Write a valid token to %s to join again", ended, said, file
         )
+        attempts = Attempts()
         while True:
             await self._await_token()
+            token = self._token()
             try:
                 return await self._join()
             except JoinError as error:
-                log.error("%s", error)
-            await self._clock.sleep(REFUSED_SECONDS)
+                pause = max(REFUSED_SECONDS, attempts.pause_after(error))
+            await self._await_credential(pause, token, was_member=True)
 
     async def _await_token(self) -> None:
         problem = LastingProblem(log.error)
@@ -195,6 +210,13 @@ class SupervisedAgent:
             check_files(member.files)
             check_expired(member.files, error, self._clock)
             raise
+
+
+def _is_undecided_or_denied(error: JoinError) -> bool:
+    """Return True when the supervisor refused a certificate request, or has not decided about it."""
+    cause = error.__cause__
+    is_refused = isinstance(cause, DECISIONS) and not isinstance(cause, NodePasswordRefusedError)
+    return error.step == CERTIFICATE and (is_refused or isinstance(cause, RefusedAnswerError))
 
 
 ONCE = Polling(attempts=1)
