@@ -97,7 +97,8 @@ def seen(
     **objects: Sequence[Obj],
 ) -> Views:
     """Return views with the record of the name, its Node, and the Secret of its password."""
-    stored = [thing("n1.node-password.k3s", "kube-system", metadata={"uid": secret})] if secret else []
+    made = {"uid": secret, "creationTimestamp": moment(-HOUR)}
+    stored = [thing("n1.node-password.k3s", "kube-system", metadata=made)] if secret else []
     if token_for:
         annotations = {"mooring.dev/node-name": token_for}
         stored.append(thing("bootstrap-token-abcdef", "kube-system", metadata={"annotations": annotations}))
@@ -124,19 +125,26 @@ BY_CERTIFICATE = ["X509SHA256=" + "c" * 64]
 
 
 @pytest.mark.parametrize(
-    ("username", "credential", "same", "dropped"),
+    ("username", "credential", "field", "same", "dropped"),
     [
-        pytest.param(AGENT, [], None, 0, id="a token and the password: the oldest"),
-        pytest.param(NODE, BY_CERTIFICATE, None, None, id="the password alone, which a copy has, too: none"),
-        pytest.param(NODE, BY_CERTIFICATE, 2, 2, id="but an earlier certificate of the same key"),
-        pytest.param(AGENT, [], 2, 2, id="which goes before the oldest"),
+        pytest.param(AGENT, [], {}, None, 0, id="a token and the password: the oldest"),
+        pytest.param(
+            AGENT, [], {"recordedAt": moment(-2 * HOUR)}, None, 1, id="but none from before the password was set"
+        ),
+        pytest.param(AGENT, [], {"parent": OLD["publicKey"]}, None, 1, id="and no renewal"),
+        pytest.param(NODE, BY_CERTIFICATE, {}, None, None, id="the password alone, which a copy has, too: none"),
+        pytest.param(NODE, BY_CERTIFICATE, {}, 2, 2, id="but an earlier certificate of the same key"),
+        pytest.param(AGENT, [], {}, 2, 2, id="which goes before the oldest"),
     ],
 )
 def test_which_key_makes_room_at_a_start_by_k3s_way(
-    username: str, credential: list[str], same: int | None, dropped: int | None
+    username: str, credential: list[str], field: Obj, same: int | None, dropped: int | None
 ) -> None:
     """An agent of k3s gets another certificate at each start, for the key that it keeps."""
-    keys = [{**OLD, "publicKey": "sha256:" + f"{number:064x}"} for number in range(MAX_KEYS)]
+    keys = [
+        {**OLD, "publicKey": "sha256:" + f"{number:064x}", "recordedAt": moment(-HOUR)} for number in range(MAX_KEYS)
+    ]
+    keys[0] |= field
     if same is not None:
         keys[same]["publicKey"] = ENTRY["publicKey"]
     uses = [

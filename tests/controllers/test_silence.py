@@ -335,7 +335,7 @@ def test_a_site_that_was_cut_off_is_said_once() -> None:
     assert event["reason"] == "SilenceHeldBack"
     assert event["type"] == "Warning"
     assert len(cluster.log) == 1
-    assert cluster.log[0].startswith("silent machines that are not removed: 4, n0 among them.")
+    assert cluster.log[0].startswith("silent machines that are not removed: 6, n0 among them.")
     assert cluster.mark is not None
     assert cluster.mark["data"]["heldBack"] == "6"
     assert "mooring node prune" in cluster.mark["data"]["message"]

@@ -129,7 +129,7 @@ class SilentNodes:
         due = [machine for machine in ruled if self._is_due(machine, seen.since, self._steady_since, now)]
         removed_before = _of_late(seen.removed, ruled, views, now)
         quiet = [machine for machine in silent if not self._is_heard(machine, now)]
-        free, held, spans = _shared(due, quiet, removed_before, seen.spans, views)
+        free, spans = _shared(due, quiet, removed_before, seen.spans, views)
         removed = tuple(islice(free, max(0, min(MAX_REMOVALS, MAX_REMOVED - len(removed_before)))))
         observed = {
             OBSERVED_SINCE: rfc3339(seen.since),
@@ -137,6 +137,7 @@ class SilentNodes:
             HELD_SPANS: _text_of_spans(_with_machines(spans, ruled)),
             REMOVED: _text_of_removed(removed_before | {machine.name: machine.since for machine in removed}),
         }
+        held = [machine for machine in ruled if any(first <= machine.since <= last for first, last in spans)]
         message = _held_message(held)
         # The mark comes first: what follows may fail, and must not break the observation.
         actions: list[Action] = [*_marked(mark, observed, len(held), message)]
@@ -304,13 +305,12 @@ def _shared(
     removed: Mapping[str, datetime],
     spans: Sequence[Span],
     views: Views,
-) -> tuple[list[SilentMachine], list[SilentMachine], list[Span]]:
-    """Return the machines that are due and may be removed, those of sites that were cut off, and the spans of these sites."""
+) -> tuple[list[SilentMachine], list[Span]]:
+    """Return the machines that are due and may be removed, and the spans of the sites that were cut off."""
     gone = sorted(removed.values())
     beginnings = sorted([*(machine.since for machine in silent), *gone])
     nodes = sum(1 for node in views[NODES].list() if not is_terminating(node))
     free: list[SilentMachine] = []
-    held: list[SilentMachine] = []
     cut_off = sorted(spans)
     for machine in sorted(due, key=lambda one: one.since):
         assert machine.rule is not None  # only machines with a rule are judged
@@ -318,13 +318,13 @@ def _shared(
         first, last = machine.since - apart, machine.since + apart
         share = max(1, (nodes + _count(gone, first, last)) // SHARE)
         if any(begin <= machine.since <= end for begin, end in cut_off):
-            held.append(machine)
-        elif _count(beginnings, first, last) > share:
-            held.append(machine)
+            continue
+        if _count(beginnings, first, last) > share:
             cut_off = _merged(cut_off, (first, last))
         else:
             free.append(machine)
-    return free, held, cut_off
+    # A machine that was found free may be in a span that a later one made.
+    return [one for one in free if not any(begin <= one.since <= end for begin, end in cut_off)], cut_off
 
 
 def _merged(spans: Sequence[Span], added: Span) -> list[Span]:
@@ -339,7 +339,7 @@ def _held_message(held: Sequence[SilentMachine]) -> str:
         return ""
     return (
         f"silent machines that are not removed: {len(held)}, {held[0].name} among them. More than a quarter of all fell silent "
-        "within an hour, as when a site is cut off. If they do not come back, delete their Nodes: mooring node prune"
+        "together, as when a site is cut off. If they do not come back, delete their Nodes: mooring node prune"
     )
 
 

@@ -139,11 +139,11 @@ class _Splitting:
             identity, entries = await self._read()
         else:
             raise ConfigError("new certificates appear as fast as they are revoked; run this again")
-        if any(one["publicKey"] in revoked for one in companions_of(identity)):
+        if revoked - {one["publicKey"] for one in keys_of(identity)}:
             self.revoked_machine.left.append(
-                "Certificates for kube-proxy and k3s's controller ended with the keys by which they were requested. Where "
-                f"{self.name} gets 401 for its own, remove client-kube-proxy.crt and client-k3s-controller.crt there, and restart "
-                "the agent: it requests them again."
+                "Certificates for serving, for kube-proxy and for k3s's controller ended with the keys by which they were "
+                f"requested. Where {self.name} has such a one, remove the file there, and restart the agent or the kubelet: it "
+                "requests another."
             )
         if not self.dry_run:
             await self._drop(revoked)

@@ -38,6 +38,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 
 from mooring.api.certificates.requestrecords import conditions_of, requester_certificate_of, source_address_of
 from mooring.api.certificates.requeststate import presented_certificate
@@ -194,7 +195,7 @@ class NameOwnership:
             # its node password beside a token, which the files of a member do not have. A person who approves does not know which
             # key would go.
             is_joining = bool(claim.password) and not presented_certificate(pending.csr)
-            return claim.addition(entry, pending.now, drops_used=is_joining)
+            return claim.addition(entry, pending.now, is_of_start=claim.is_of_start if is_joining else no_key)
         # Another key gets the name only if the name is open, a person approved it, or the token names this node alone.
         if claim.is_open or not pending.automatic or claim.token_names_node:
             return claim.replacement(entry, pending.now)
@@ -236,6 +237,7 @@ class _WantedName:
         recorded = spec_of(self.identity).get("nodePasswordUID", "") if self.identity is not None else ""
         secret = views[SECRETS].get(password_secret_name(name), PASSWORD_NAMESPACE) if recorded or password else None
         present = secret["metadata"].get("uid", "") if secret is not None else ""
+        self._password_since = secret["metadata"].get("creationTimestamp", "") if secret is not None else ""
         self.password = password if password == present else ""  # proved, and still the one of the node
         self.is_password_owner = bool(self.password) and self.password == recorded
         self.has_lost_password = bool(recorded) and recorded != present
@@ -284,10 +286,19 @@ class _Claim(_WantedName):
         """Return true when the name belongs to this key."""
         return any(key.get("publicKey") == public_key for key in self.keys)
 
-    def addition(self, entry: Obj, now: datetime, *, drops_used: bool) -> CheckResult:
+    def is_of_start(self, key: Obj) -> bool:
+        """Return true for the certificate of a start by k3s's way: requested without another one, since there is a node password.
+
+        A machine that joined kubeadm's way has certificates from before. A password that a copy of it has set ends none of them.
+        """
+        return (
+            not key.get("parent") and bool(self._password_since) and key.get("recordedAt", "") >= self._password_since
+        )
+
+    def addition(self, entry: Obj, now: datetime, *, is_of_start: Callable[[Obj], bool]) -> CheckResult:
         """Return the reservation that adds a key of the same machine, and drops those that expired.
 
-        The key with which the request was made is kept until the next renewal. `drops_used`: the oldest other key makes room.
+        The key with which the request was made is kept until the next renewal. The oldest for which `is_of_start` makes room.
         """
         # The machine may lose power before it has fetched the new certificate, or a request that waited is approved when it asks
         # for another one. Its old key, expired or not, is its only proof then. Where a copy comes back first, that of the
@@ -302,9 +313,7 @@ class _Claim(_WantedName):
                 or (self._proven and self._is_last(key))
             )
         ]
-        keys = _bounded(
-            [*kept, entry], lambda key: self._is_forgettable(key, now), self._requesting, drops_used=drops_used
-        )
+        keys = _bounded([*kept, entry], self._requesting, lambda key: self._is_forgettable(key, now), is_of_start)
         if keys is None:
             return Hold(TOO_MANY, _too_many_message(self.name))
         recorded = spec_of(self.identity).get("formerCertificate", "") if self.identity is not None else ""
@@ -346,7 +355,7 @@ class _Claim(_WantedName):
             and not _is_settled(key, now, JOINED)
             for key in self.keys
         )
-        companions = _bounded([*kept, entry], drops_used=has_joined)
+        companions = _bounded([*kept, entry], (), lambda key: has_joined)
         if companions is None:
             return Hold(
                 TOO_MANY,
@@ -406,24 +415,22 @@ class _Claim(_WantedName):
         return Reservation((Create(PLURAL, created, must_be_new=True),))
 
 
-def _bounded(
-    keys: Sequence[Obj],
-    is_forgettable: Callable[[Obj], bool] = lambda key: False,
-    stay: Collection[str] = (),
-    *,
-    drops_used: bool,
-) -> list[Obj] | None:
+def no_key(key: Obj) -> bool:
+    """Return false: no key makes room."""
+    return False
+
+
+def _bounded(keys: Sequence[Obj], stay: Collection[str], *may_go: Callable[[Obj], bool]) -> list[Obj] | None:
     """Return at most MAX_KEYS of `keys`, whose newest is the last one; None where too few may go.
 
-    An earlier certificate of the same key goes first, and then, the oldest first, what may be forgotten. `drops_used`: any other,
-    but for the keys that `stay`.
+    An earlier certificate of the same key goes first. Of the others, but for the keys that `stay`, the oldest goes for which the
+    first of `may_go` returns true, and then the next.
     """
     kept, newest = list(keys), keys[-1].get("publicKey")
     while len(kept) > MAX_KEYS:
         same = (key for key in kept[:-1] if key.get("publicKey") == newest)
         others = [key for key in kept[:-1] if key.get("publicKey") not in stay]
-        free = next(same, None) or next(filter(is_forgettable, others), None)
-        dropped = free or (others[0] if drops_used and others else None)
+        dropped = next(chain(same, *(filter(goes, others) for goes in may_go)), None)
         if dropped is None:
             return None
         kept.remove(dropped)
