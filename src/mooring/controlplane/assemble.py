@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import resource
 from dataclasses import dataclass
-from pathlib import Path
 
 from mooring.api.mooring import tombstones
-from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
-from mooring.api.mooring.uniqueness import is_duplicate
 from mooring.controlplane.encryption import EncryptionMetrics
+from mooring.controlplane.membermetrics import MemberMetrics
 from mooring.controlplane.parts.controllers import Controllers, Upkeep
 from mooring.controlplane.parts.foundation import Foundation
 from mooring.controlplane.parts.http import Http
@@ -28,8 +25,7 @@ def add_metrics(base: Foundation, authentication: Authentication, elector: Leade
     gauge("apiserver_longrunning_requests", "Open watches.", lambda: http.watches.count)
     gauge("mooring_connections", "Open client connections.", lambda: len(listener.connections))
     counter("mooring_connections_refused_total", "Beyond the limits.", lambda: listener.refused)
-    gauge("process_open_fds", "Open file descriptors.", _open_descriptors)
-    gauge("process_max_fds", "Limit of open file descriptors.", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    base.metrics.add_process()
     counter("mooring_connections_cut_off_total", "Readers too slow.", lambda: listener.held_bytes.cut_off)
     gauge("mooring_held_bytes", "Unread replies and unfinished requests.", lambda: listener.held_bytes.size)
     gauge("mooring_event_loop_late_seconds", "Median of recent timers.", lambda: http.event_loop_lag.seconds, max)
@@ -80,21 +76,8 @@ def add_metrics(base: Foundation, authentication: Authentication, elector: Leade
         lambda: float(bool(tombstones.refusal(registry.views))),
         max,
     )
-    gauge(
-        "mooring_duplicate_identities",
-        "Machines whose identity a second machine uses, too.",
-        lambda: sum(map(is_duplicate, registry.views[IDENTITIES].list())),
-        max,
-    )
+    MemberMetrics(registry.views, base.clock, lambda: elector.leading).add_to(base.metrics)
     gauge("leader_election_master_status", "1 while controllers run here.", lambda: float(elector.leading))
-
-
-def _open_descriptors() -> int:
-    """Return the number of open descriptors; 0 on a system without /proc."""
-    try:
-        return sum(1 for _ in Path("/proc/self/fd").iterdir())
-    except OSError:
-        return 0
 
 
 # Composition root: builds every part of one server process once, whole, in the order in which the parts depend on each other.

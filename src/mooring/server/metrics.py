@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from mooring import __version__
 
 # Measure the lag of the event loop, for `/readyz` and the metrics.
 #
@@ -82,17 +85,25 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 Combine = Callable[[Iterable[float]], float]
 
 
-class _ReadCounter(Collector):
-    """A number that only grows and that another part counts."""
+ByLabels = Callable[[], Mapping[tuple[str, ...], float]]
+"""Reads the values of one metric, by the values of its labels."""
 
-    def __init__(self, name: str, text: str, read: Callable[[], float]) -> None:
-        self._name = name
-        self._text = text
+
+class _Read(Collector):
+    """Numbers that another part counts, by the values of their labels."""
+
+    def __init__(self, family: type[CounterMetricFamily | GaugeMetricFamily], read: ByLabels, *named: Any) -> None:
+        self._family = family
         self._read = read
+        self._named = named
 
     def collect(self) -> list[Metric]:
-        """Return the number as it is now."""
-        return [CounterMetricFamily(self._name, self._text, value=self._read())]
+        """Return the numbers as they are now."""
+        name, text, labels = self._named
+        family = self._family(name, text, labels=labels)
+        for values, number in self._read().items():
+            family.add_metric(values, number)
+        return [family]
 
 
 class Metrics:
@@ -143,9 +154,26 @@ class Metrics:
         Gauge(name, text, registry=self.registry).set_function(read)
         self._combined[name] = combine
 
+    def gauges(self, name: str, text: str, labels: Sequence[str], read: ByLabels, combine: Combine = max) -> None:
+        """Add a gauge with labels, whose values are read at each scrape."""
+        self.registry.register(_Read(GaugeMetricFamily, read, name, text, labels))
+        self._combined[name] = combine
+
     def counter(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Add a counter whose value is read at each scrape."""
-        self.registry.register(_ReadCounter(name, text, read))
+        self.counters(name, text, (), lambda: {(): read()})
+
+    def counters(self, name: str, text: str, labels: Sequence[str], read: ByLabels) -> None:
+        """Add a counter with labels, whose values are read at each scrape."""
+        self.registry.register(_Read(CounterMetricFamily, read, name, text, labels))
+
+    def add_process(self) -> None:
+        """Add the metrics of the process, under the names of Prometheus' client libraries, and which program it is."""
+        ProcessCollector(registry=self.registry)
+        self._combined["process_start_time_seconds"] = min
+        self.gauges(
+            "mooring_build_info", "1, with the version of this server.", ("version",), lambda: {(__version__,): 1.0}
+        )
 
     def combine(self, name: str) -> Combine:
         """Return the function that makes one value of those of several workers."""
