@@ -154,7 +154,23 @@ def test_the_key_with_which_both_were_requested_is_not_kept(live_server: LiveSer
     (found,) = [one for one in status["machines"]["attention"] if one["name"] == copied.name]
     assert f"mooring node show {copied.name}" in found["message"]
     done = mooring("node", "split", copied.name, "--keep", copied.key("P"), *of(live_server))
-    assert (done.code, "which is on both machines then: wait until the machine that you keep" in done.err) == (1, True)
+    assert (done.code, "which is on both machines then: when the machine that you keep" in done.err) == (1, True)
+    assert copied.accepted() == "PCD"
+
+
+def test_of_many_keys_the_one_with_which_all_were_requested_is_not_kept(
+    live_server: LiveServer, mooring: CommandLine
+) -> None:
+    """A copy has filled the list with the key of the machine, before anything tells two machines."""
+    copied = Copied(live_server, "split8")
+
+    async def request_more() -> None:
+        machine = Machine(live_server, copied.name)
+        await machine.receive(await machine.request_by(copied.machines["P"]))
+
+    asyncio.run(request_more())
+    done = mooring("node", "split", copied.name, "--keep", copied.key("P"), *of(live_server))
+    assert (done.code, "end both, and let the right one join again" in done.err) == (1, True)
     assert copied.accepted() == "PCD"
 
 

@@ -41,6 +41,8 @@ from mooring.trust.k3s.nodepassword import NAMESPACE as PASSWORD_NAMESPACE
 from mooring.trust.k3s.nodepassword import secret_name
 
 _REASON = "keyCompromise"
+MOST_KEYS = 3
+"""Keys that one machine has while it renews. More that descend from one key are those of another machine, too."""
 MAX_CONFLICTS = 10
 """Changes of the record by the server while this command writes it."""
 
@@ -118,7 +120,7 @@ class _Splitting:
             identity, entries = await self._read()
         if not _others(identity, entries, key):
             self.revoked_machine.done.append((f"nodeidentity.mooring.dev/{self.name}", "unchanged"))
-            if len(keys_of(identity)) > 1:
+            if len(keys_of(identity)) > 1 and {one["publicKey"] for one in keys_of(identity)} == {key}:
                 self.revoked_machine.left.append(
                     f"All certificates of {self.name} have the key that you keep, as agents of k3s keep theirs. If another machine "
                     f"has it, too, end both, and let the right one join again: mooring node revoke {self.name}"
@@ -250,11 +252,13 @@ def _check(identity: Obj, entries: Sequence[Obj], kept: str) -> None:
     if kept not in listed:
         known = ", ".join(listed) or "none"
         raise ConfigError(f"{name} does not have the key {kept}; its keys are: {known}")
-    if is_duplicate(identity) and not _others(identity, entries, kept):
+    is_suspect = is_duplicate(identity) or len(set(listed)) > MOST_KEYS
+    if is_suspect and not _others(identity, entries, kept):
         raise ConfigError(
-            f"the certificates of the other machine were requested with the key {kept}, which is on both machines then: wait until "
-            f"the machine that you keep has renewed its certificate (mooring node show {name}), and keep the new key; or end both: "
-            f"mooring node revoke {name}"
+            f"the certificates of the other machine were requested with the key {kept}, which is on both machines then: when the "
+            f"machine that you keep has renewed its certificate (mooring node show {name}), keep the new key. While it cannot "
+            f"renew, end both, and let the right one join again: mooring node revoke {name}, then mooring token create --node-name "
+            f"{name}"
         )
 
 

@@ -501,7 +501,8 @@ def _too_many_message(name: str) -> str:
     return (
         f"{name} has {MAX_KEYS} certificates that are valid; a machine that renews has three at most. An approval makes no room. "
         f"Find the key that the machine uses (mooring node show {name}, mooring certs show FILE on it), and end the others: "
-        f"mooring node split {name} --keep KEY. Those that were never used make room after an hour"
+        f"mooring node split {name} --keep KEY; or end all, and let it join again: mooring node revoke {name}. Those that were "
+        "never used make room after an hour"
     )
 
 
