@@ -126,6 +126,13 @@ def test_reasons_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(found.values()) == 4
     assert len(found) == 3
     assert found['{decision="denied",reason="Other"}'] == 2
+    scraped.put(
+        "certificatesigningrequests",
+        *(csr(f"{name}{n}", ("NeedsApproval", f"Reason{name}")) for n, name in enumerate("aabbcd")),
+        csr("e", ("NeedsApproval", "a text")),
+    )
+    waiting = scraped.samples("mooring_certificate_requests_waiting")
+    assert waiting == {'{reason="Reasona"}': 2, '{reason="Reasonb"}': 2, '{reason="Other"}': 3}
 
 
 def node(name: str, status: str, **metadata: str) -> Obj:

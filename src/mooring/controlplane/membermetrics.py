@@ -37,6 +37,8 @@ T = TypeVar("T")
 OTHER = "Other"
 MAX_SERIES = 256
 """Combinations of labels that are counted: more than controllers make. A program that denies requests may give any reason."""
+MAX_WORD = 64
+"""Characters of a reason: longer than those of controllers."""
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 _STATES = {"True": "Ready", "False": "NotReady"}
 
@@ -166,7 +168,12 @@ class MemberMetrics:
 
 
 def _tally(values: Iterable[str]) -> Mapping[tuple[str, ...], float]:
-    return {(value,): count for value, count in Counter(values).items()}
+    """Return the number of each value; those beyond MAX_SERIES, the rarest, are counted as OTHER."""
+    counts = Counter(values)
+    found: dict[tuple[str, ...], float] = {(value,): count for value, count in counts.most_common(MAX_SERIES)}
+    if (rest := counts.total() - sum(found.values())) > 0:
+        found[(OTHER,)] = found.get((OTHER,), 0) + rest
+    return found
 
 
 def _events_of(csr: Obj) -> frozenset[tuple[str, ...]]:
@@ -187,9 +194,14 @@ def _events_of(csr: Obj) -> frozenset[tuple[str, ...]]:
 
 def _reason(condition: Obj) -> str:
     """Return the reason of a controller; of a person's approval, which may be any word, OTHER."""
+    reason = _word(condition)
+    return reason if reason.startswith(AUTOMATIC) or condition.get("type") == DENIED else OTHER
+
+
+def _word(condition: Obj) -> str:
+    """Return the reason of a condition where it is a word; else OTHER."""
     reason = str(condition.get("reason", ""))
-    is_own = reason.startswith(AUTOMATIC) or (condition.get("type") == DENIED and reason.isalpha() and reason.isascii())
-    return reason if is_own else OTHER
+    return reason if reason.isalpha() and reason.isascii() and len(reason) < MAX_WORD else OTHER
 
 
 def _proof(spec: Obj) -> str:
@@ -207,10 +219,8 @@ def _waits_for(csr: Obj) -> str | None:
     """Return the reason for which an undecided request waits; None for one that is decided."""
     if not is_undecided(csr):
         return None
-    found = (
-        str(one.get("reason", "")) for one in conditions_of(csr) if one.get("type") in (WOULD_FAIL, NEEDS_APPROVAL)
-    )
-    return next(found, "") or "None"
+    held = (one for one in conditions_of(csr) if one.get("type") in (WOULD_FAIL, NEEDS_APPROVAL))
+    return next((_word(one) for one in held), "None")
 
 
 def _state_of(node: Obj) -> str:
