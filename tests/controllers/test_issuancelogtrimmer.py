@@ -65,6 +65,7 @@ def test_the_chain_says_first_that_the_oldest_records_go(ends: list[str], upto: 
     records, heads = log_of(*ends)
     trimmer = IssuanceLogTrimmer(MIN_RETENTION)
     assert planned(records, trimmer) == [Requeue(NOW + GRACE)], "the clock must say so for a day"
+    assert planned(records, trimmer, GRACE / 2) == [Requeue(NOW + GRACE)]
     (recorded, again) = planned(records, trimmer, GRACE)
     assert recorded == RecordIssuance(
         {
@@ -115,7 +116,9 @@ def test_a_record_that_a_finalizer_holds_stops_the_trim() -> None:
 def test_a_record_without_a_certificate_goes_with_those_after_it_and_not_for_itself() -> None:
     records, heads = log_of(OLD)
     append(records, heads, trimmed(heads[1]))
-    assert planned(records[1:]) == [Requeue(NOW + DAY)]
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    for after in (0 * DAY, GRACE, 2 * GRACE):
+        assert planned(records[1:], trimmer, after) == [Requeue(NOW + after + DAY)]
     append(records, heads, of(OLD))
     trimmer = IssuanceLogTrimmer(MIN_RETENTION)
     planned(records[1:], trimmer)
@@ -150,6 +153,25 @@ def test_a_clock_that_goes_back_keeps_the_records() -> None:
     assert planned(records, trimmer) == [Requeue(NOW + GRACE)]
     assert planned(records, trimmer, -DAY) == [Requeue(NOW)]
     assert planned(records, trimmer, GRACE) == [Requeue(NOW + 2 * GRACE)]
+
+
+def test_what_a_clock_makes_due_that_is_set_waits_for_a_day_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    records, heads = log_of(OLD, OLD, moment(300 * DAY))
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    assert planned(records, trimmer) == [Requeue(NOW + GRACE)]
+    recorded = planned(records, trimmer, 400 * DAY)[0]
+    assert isinstance(recorded, RecordIssuance)
+    assert recorded.entry["checkpoint"] == str(heads[2])
+    append(records, heads, recorded.entry)
+    assert deleted(planned(records, trimmer, 400 * DAY)) == [1, 2]
+    assert planned(records[2:], trimmer, 400 * DAY) == [Requeue(NOW + 400 * DAY + GRACE)]
+    assert planned(records[2:], trimmer, 2 * DAY) == [Requeue(NOW + 2 * DAY + GRACE)], "the clock is right again"
+    assert planned(records[2:], trimmer, 3 * DAY) == [Requeue(NOW + 3 * DAY + DAY)]
+    monkeypatch.setattr(cleaner, "MAX_A_DAY", 1)
+    some = IssuanceLogTrimmer(MIN_RETENTION)
+    planned(records, some)
+    assert deleted(planned(records, some, GRACE)) == [1]
+    assert planned(records[1:], some, GRACE) == [Requeue(NOW + 2 * GRACE)], "others wait for the next day"
 
 
 def test_every_log_has_a_record_that_plans() -> None:
