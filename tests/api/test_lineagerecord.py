@@ -17,7 +17,13 @@ from mooring.trust.issuancelog import START, Checkpoint, IssuanceLogKey, new_rec
 from tests.support.changes import NOW, created
 
 RECORDS = BY_PLURAL["lineagerecords"]
-ENTRY: Obj = {"time": "2026-01-01T00:00:00Z", "event": "Issued", "subject": "system:node:n1", "token": "abcdef"}
+ENTRY: Obj = {
+    "time": "2026-01-01T00:00:00Z",
+    "event": "Issued",
+    "subject": "system:node:n1",
+    "token": "abcdef",
+    "notAfter": "2026-01-02T00:00:00Z",
+}
 
 
 def record(*entries: Obj) -> Obj:
@@ -53,6 +59,12 @@ def changed(obj: Obj, **spec: Any) -> Obj:
             id="a trim up to no record",
         ),
         pytest.param(record({"event": "Issued"}), "spec.entries[0].time: Required value", id="no time"),
+        pytest.param(record({**ENTRY, "notAfter": ""}), "spec.entries[0].notAfter: Required value", id="no end"),
+        pytest.param(
+            record({**ENTRY, "notAfter": "soon"}), "spec.entries[0].notAfter: Invalid", id="an end that is no time"
+        ),
+        pytest.param(record({**ENTRY, "time": "now"}), "spec.entries[0].time: Invalid", id="a time that is none"),
+        pytest.param(record({**ENTRY, "event": "Foo"}), "must be one of Issued, Trimmed", id="another event"),
         pytest.param(record({**ENTRY, "subject": "a\nb"}), "must have printable characters only", id="two lines"),
         pytest.param(
             record({**ENTRY, "subject": "a" * (MAX_TEXT + 1)}), "spec.entries[0].subject: Too long", id="a long text"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import importlib
+import io
 import json
 import logging
 import socket
@@ -285,7 +287,7 @@ def test_a_request_that_took_the_name_of_the_one_that_was_shown_is_not_decided()
 
 def test_a_fingerprint_needs_a_readable_request() -> None:
     decision = CsrDecision(condition="Approved", message="m", fingerprint="sha256:00")
-    with pytest.raises(ConfigError, match=r'^the certificate signing request "r" cannot be read: PEM block'):
+    with pytest.raises(ConfigError, match=r'^the certificate signing request "r" cannot be read: it was not approved'):
         decided_request(request(), decision, "t")
 
 
@@ -518,6 +520,23 @@ def test_a_collector_gets_json_without_a_token() -> None:
     assert "\n" not in line
     assert json.loads(line)["traceback"] == ["Traceback", "  token q7w2e9.(redacted)"]
     assert json.loads(line)["message"].isprintable()
+
+
+def test_the_steps_of_an_agent_have_the_form_of_the_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = importlib.import_module("mooring.cli.join.agent")._report
+    report(Progress("discovery", "trusted", kept=True))
+    assert "discovery" in capsys.readouterr().err
+    handler = logging.StreamHandler(log := io.StringIO())
+    handler.setFormatter(serverlogs.JsonFormatter())
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    monkeypatch.setattr(logging.getLogger("mooring"), "level", logging.INFO)
+    report(Progress("discovery", "trusted", kept=True))
+    report(Progress("discovery", "waiting"))
+    assert capsys.readouterr().err == ""
+    (line,) = log.getvalue().splitlines()
+    assert json.loads(line)["logger"] == "mooring.agent"
 
 
 def test_a_terminal_gets_colour_for_what_needs_attention() -> None:

@@ -209,7 +209,7 @@ def test_of_several_requests_for_a_node_the_one_with_the_key_is_decided(
         outcome = csr("csr", *words)
         assert outcome.code != 0
         if "node/twin" not in words:
-            assert f'2 requests for the node "{words[1]}" wait: ' in outcome.err
+            assert f'"{words[1]}" stands for 2 requests: ' in outcome.err
             assert all(f"{name} (example.com/by-hand, key sha256:" in outcome.err for name in requests)
     assert csr("csr", "approve", "--all-pending").code == 1, "requests that are not named are confirmed first"
     for name in requests:
@@ -262,7 +262,27 @@ def test_the_beginning_of_a_name_stands_for_one_request(live_server: LiveServer,
     unclear = csr("csr", "approve", "test-")
     assert unclear.code == 1
     assert '"test-" begins the names of ' in unclear.err
-    assert csr.done("csr", "deny", name[:-1]) == f"{QUALIFIED}/{name} denied\n"
+    assert "give --yes" in csr("csr", "deny", name[:-1]).err, "requesters choose the names of requests"
+    assert csr.done("csr", "deny", name[:-1], "--yes") == f"{QUALIFIED}/{name} denied\n"
+
+
+def test_a_request_that_is_called_like_a_machine_is_not_taken_for_that_of_the_machine(
+    live_server: LiveServer, csr: CommandLine
+) -> None:
+    key = generate_key()
+    (right,) = waiting(live_server, "called", [key])
+    stranger = node_request(generate_key(), "evil").obj()
+    stranger["metadata"] = {"name": "called"}
+    stranger["spec"] |= {"signerName": "example.com/by-hand"}
+    live_server.run(lambda client: client.create("certificatesigningrequests", stranger))
+    for more in ((), ("--yes",)):
+        outcome = csr("csr", "approve", "called", *more)
+        assert outcome.code == 1
+        assert '"called" stands for 2 requests: ' in outcome.err
+    assert csr.done("csr", "show", "called").count("Key fingerprint:") == 2
+    fingerprint = f"sha256:{public_key_fingerprint(key)}"
+    assert csr.done("csr", "approve", "called", "--fingerprint", fingerprint) == f"{QUALIFIED}/{right} approved\n"
+    assert csr.done("csr", "deny", "called") == f"{QUALIFIED}/called denied\n", "it is the only one that waits"
 
 
 def test_the_list_says_for_which_node_a_request_waits_and_why(live_server: LiveServer, csr: CommandLine) -> None:

@@ -436,6 +436,35 @@ def test_what_makes_room_among_many_keys(
         assert left[-1]["publicKey"] == ENTRY["publicKey"]
 
 
+@pytest.mark.parametrize(
+    ("entry", "dropped"),
+    [
+        pytest.param("key-" + f"{3:064x}", 3, id="by its key"),
+        pytest.param("serial-a3", 3, id="by its serial number"),
+        pytest.param("key-" + "f" * 64, None, id="another one"),
+    ],
+)
+def test_a_revoked_certificate_makes_room(entry: str, dropped: int | None) -> None:
+    keys = [
+        {"publicKey": "sha256:" + f"{number:064x}", "serialNumber": f"a{number:x}", "notAfter": moment(HOUR)}
+        for number in range(MAX_KEYS)
+    ]
+    uses = [
+        {"certificate": key["publicKey"], "publicKey": key["publicKey"], "firstUsed": moment(-HOUR)} for key in keys
+    ]
+    found = views(
+        nodeidentities=[thing("n1", spec={"keys": keys, "companions": keys}, status={"certificates": uses})],
+        nodes=NODES,
+        certificaterevocations=[thing(entry)],
+    )
+    finding = CHECK.check(pending(NODE), found)
+    if dropped is None:
+        assert isinstance(finding, Hold)
+    else:
+        left = [one["publicKey"] for one in written(finding)[1]["keys"]]
+        assert left[:-1] == [key["publicKey"] for key in (*keys[:dropped], *keys[dropped + 1 :])]
+
+
 def test_a_request_that_is_approved_late_leaves_the_machine_its_proof() -> None:
     keys = [{**OLD, "notAfter": moment(-HOUR), "publicKey": "sha256:" + f"{number:064x}"} for number in (1, 2)]
     uses = [

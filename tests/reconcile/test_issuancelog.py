@@ -28,7 +28,12 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 def entry(number: int) -> Obj:
-    return {"time": "2026-01-01T00:00:00Z", "event": "Issued", "serialNumber": f"{number:x}"}
+    return {
+        "time": "2026-01-01T00:00:00Z",
+        "event": "Issued",
+        "notAfter": "2026-06-01T00:00:00Z",
+        "serialNumber": f"{number:x}",
+    }
 
 
 def verified(room: Room) -> VerifiedIssuanceLog:

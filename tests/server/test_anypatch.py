@@ -40,7 +40,12 @@ POD = {
     "containers": [{"name": "c", "image": "i", "env": [{"name": "E", "value": "1"}]}],
     "serviceAccountName": "default",
 }
-RECORD = new_record(START, ({"time": "2026-01-01T00:00:00Z", "event": "Issued"},), IssuanceLogKey(generate_key()))[0]
+ISSUED = {"time": "2026-01-01T00:00:00Z", "event": "Issued", "notAfter": "2026-06-01T00:00:00Z"}
+RECORD = new_record(
+    START,
+    (ISSUED,),
+    IssuanceLogKey(generate_key()),
+)[0]
 REGARDING = {"kind": "Pod", "name": "p", "namespace": "default"}
 EVENT = {"eventTime": "2026-01-01T00:00:00.000001Z", "reportingController": "a.b/c", "reportingInstance": "i"}
 BODIES: dict[str, Obj] = {

@@ -18,10 +18,11 @@ from mooring.cli.options.flags import LISTED, NODE, REPORTED, TOKEN, output_opti
 from mooring.cli.printing import echo, print_document
 from mooring.cli.valuecompletion import complete_node, complete_token
 from mooring.client.cluster import ClusterClient
-from mooring.clock import Clock, rfc3339
+from mooring.clock import Clock, parse_rfc3339, rfc3339
 from mooring.errors import ConfigError, NotFoundError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.profiles import BACKDATE
 from mooring.pki.x509.signers import SIGNERS
 from mooring.trust.issuancelog import TRIMMED, VerifiedIssuanceLog, verify
 from mooring.trust.k3s.token import bootstrap_token_id
@@ -77,13 +78,14 @@ async def fetch_identities(client: ClusterClient, clock: Clock, limit: timedelta
 def claims_in(identities: Sequence[Obj], trimmed: str) -> list[tuple[str, str]]:
     """Return (serial number, description) of the certificates in node identities that ended after `trimmed`.
 
-    An identity is written before its certificate is signed, so that one may lack a record because it was never issued.
+    An identity is written before its certificate is signed, so that one may lack a record because it was never issued, and says a
+    few minutes more than the certificate (BACKDATE).
     """
     return [
         (key["serialNumber"], f"a certificate of the node {identity['metadata']['name']}")
         for identity in identities
         for key in keys_of(identity)
-        if key.get("serialNumber") and key.get("notAfter", "") > trimmed
+        if key.get("serialNumber") and rfc3339(parse_rfc3339(key["notAfter"]) - BACKDATE) > trimmed
     ]
 
 

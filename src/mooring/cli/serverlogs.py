@@ -116,6 +116,11 @@ class LibraryFilter(logging.Filter):
         return record.levelno >= LIBRARIES.get(record.name, logging.WARNING)
 
 
+def is_json() -> bool:
+    """Return True when each record is a JSON object."""
+    return any(isinstance(one.formatter, JsonFormatter) for one in logging.getLogger().handlers)
+
+
 TEXT, JSON = "text", "json"
 log_options = options_of(
     click.option("-v", "--verbose", count=True, help="Log more; twice for the most."),

@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import logging
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -95,23 +95,30 @@ async def record_certificates_forever(uses: CertificateUses, registry: Registry,
 
 async def record_certificates(uses: CertificateUses, registry: Registry, clock: Clock) -> None:
     """Write the noted uses of certificates into the status of the NodeIdentities."""
-    noted = uses.take()
-    # A few at a time: writes that wait for one another share a commit. After an upgrade every member has its first use.
-    for start in range(0, len(noted), RECORDED_AT_ONCE):
-        await asyncio.gather(*(_used(one, registry, clock) for one in noted[start : start + RECORDED_AT_ONCE]))
+    by_node: dict[str, list[NodeUse]] = {}
+    for one in uses.take():
+        by_node.setdefault(one.node, []).append(one)
+    # A few at a time: writes that wait for one another share a commit. After an upgrade every member has its first use. The uses of
+    # one machine are one write: several at a time would conflict.
+    waiting = list(by_node.items())
+    for start in range(0, len(waiting), RECORDED_AT_ONCE):
+        some = waiting[start : start + RECORDED_AT_ONCE]
+        await asyncio.gather(*(_used(node, noted, registry, clock) for node, noted in some))
 
 
-async def _used(noted: NodeUse, registry: Registry, clock: Clock) -> None:
+async def _used(node: str, noted: Sequence[NodeUse], registry: Registry, clock: Clock) -> None:
     def apply(current: Obj) -> Obj:
-        return with_use(current, noted.use, noted.behind) or current
+        for one in noted:
+            current = with_use(current, one.use, one.behind) or current
+        return current
 
     change = Change(API_SERVER_USER, clock.now(), writer="last-uses")
     try:
-        await registry.writer.patch(BY_PLURAL[IDENTITIES], "", noted.node, apply, change, WriteOptions(), "status")
+        await registry.writer.patch(BY_PLURAL[IDENTITIES], "", node, apply, change, WriteOptions(), "status")
     except NotFoundError:
         return  # the machine has left meanwhile
     except MooringError as error:
-        authentication_log.warning("the use of a certificate of node %s was not written down: %s", noted.node, error)
+        authentication_log.warning("the use of a certificate of node %s was not written down: %s", node, error)
 
 
 # Compaction of old revisions, as kube-apiserver does with etcd: each lives for at least five and at most ten minutes.

@@ -71,8 +71,8 @@ IDENTITY: Obj = {
 }
 
 
-def noted(uses: CertificateUses, room: Room, name: str = "n1") -> None:
-    fingerprint = "1" * 64
+def noted(uses: CertificateUses, room: Room, name: str = "n1", digit: str = "1") -> None:
+    fingerprint = digit * 64
     peer = RecordedCertificate(
         f"system:node:{name}", name, fingerprint, 1, f"sha256:{fingerprint}", "", room.clock.now(), ()
     )
@@ -94,6 +94,21 @@ async def test_the_use_of_a_certificate_is_written_into_the_status_of_the_identi
     noted(uses, room)
     assert uses.take() == ()
     recorder.cancel()
+
+
+@in_room
+async def test_many_uses_of_one_machine_are_one_write(room: Room) -> None:
+    digits = "0123456789abcdef"
+    keys = [{"publicKey": "sha256:" + one * 64, "notAfter": "2027-01-01T00:00:00Z"} for one in digits]
+    await room.create("nodeidentities", {**IDENTITY, "spec": {"keys": keys}})
+    before = room.registry.cache.revision
+    uses = CertificateUses(room.clock.monotonic)
+    for one in digits:
+        noted(uses, room, digit=one)
+    await record_certificates(uses, room.registry, room.clock)
+    kept = (await room.get("nodeidentities", "n1")).obj
+    assert len(kept["status"]["certificates"]) == len(digits)
+    assert room.registry.cache.revision == before + 1
 
 
 @in_room

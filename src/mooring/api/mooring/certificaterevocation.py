@@ -70,6 +70,14 @@ def key_entry(public_key: str) -> str:
     return f"key-{public_key.removeprefix('sha256:')}"
 
 
+def entries_about(certificate: Obj) -> frozenset[str]:
+    """Return the names of the entries that revoke a certificate in a NodeIdentity by its key or serial number."""
+    found = {key_entry(certificate["publicKey"])} if certificate.get("publicKey") else set()
+    if number := certificate.get("serialNumber", "").lstrip("0"):
+        found |= {serial_entry(number), serial_entry(number, certificate.get("issuer", ""))}
+    return frozenset(found)
+
+
 def node_entry(node_name: str) -> str:
     """Return the name of the entry of a node."""
     return NODE_NAME_PREFIX + node_name

@@ -41,6 +41,7 @@ MAX_ENTRIES = 64
 MAX_TEXT = 1024
 """Characters of one text of an entry. Names of users that OIDC providers give are longer only by mistake."""
 EVENT_ISSUED = "Issued"
+EVENTS = (EVENT_ISSUED, TRIMMED)
 MAX_TRIMMED = 1000
 """Records that one entry trims: what admission reads to judge it."""
 MIN_RETENTION = timedelta(days=30)
@@ -119,7 +120,12 @@ def _validate(obj: Obj) -> list[FieldError]:
 
 
 def _entry_errors(entry: Obj, path: str) -> list[FieldError]:
-    errors = [required(f"{path}.{name}") for name in ("time", "event") if not entry.get(name)]
+    errors = [required(f"{path}.{name}") for name in ("time", "event", "notAfter") if not entry.get(name)]
+    if entry.get("event") not in (None, *EVENTS):
+        errors.append(invalid(f"{path}.event", entry["event"], f"must be one of {', '.join(EVENTS)}"))
+    # A record with an end that cannot be read would never be trimmed, nor any after it.
+    bad = [name for name in ("time", "notAfter") if entry.get(name) and not _is_time(entry[name])]
+    errors += [invalid(f"{path}.{name}", entry[name], "must be a time in RFC 3339") for name in bad]
     if entry.get("event") == TRIMMED and trimmed_to(entry) is None:
         errors.append(
             invalid(f"{path}.checkpoint", entry.get("checkpoint", ""), "must be sha256:<64 hex digits>@<number>")
@@ -132,6 +138,14 @@ def _entry_errors(entry: Obj, path: str) -> list[FieldError]:
         elif not text.isprintable():
             errors.append(invalid(f"{path}.{name}", text, "must have printable characters only"))
     return errors
+
+
+def _is_time(text: str) -> bool:
+    try:
+        parse_rfc3339(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _joined(obj: Obj, name: str) -> str:

@@ -40,9 +40,9 @@ from mooring.trust.discovery.pins import PinError, parse_pin
 # Selection of the certificate signing requests that approve, deny and review decide: by name, by selector, or all that wait.
 #
 # Rules kept here: names and selectors exclude each other. A selector selects undecided requests only. Requests that the user has
-# not named are listed and confirmed first, unless `--yes`; without a terminal `--yes` is needed. The name of a node stands for its
-# only request that waits: a stranger may ask under the name of a machine, so that it is confirmed, too, unless `--fingerprint` says
-# which key is meant. Of several only the one with that key is decided.
+# not named are listed and confirmed first, unless `--yes`; without a terminal `--yes` is needed. The name of a node, and the
+# beginning of a name, stand for one request that waits: a stranger may ask under the name of a machine, or call its request so.
+# They are confirmed, too, unless `--fingerprint` says which key is meant. Of several only the one with that key is decided.
 
 
 def _with_selection(command: Command) -> Command:
@@ -253,10 +253,10 @@ def decide_all(selection: RequestSelection, decision: CsrDecision, form: str, ch
         if selection.names:
             found, asked = list[tuple[str, str]](), list[Obj]()
             for name in selection.names:
-                objs, is_node = await chosen.retry(partial(resolve, client, name, waiting=True))
+                objs, is_named = await chosen.retry(partial(resolve, client, name, waiting=True))
                 obj = _only(objs, name, decision.fingerprint)
-                asked += [obj] if is_node and not decision.fingerprint else []
-                found.append((obj["metadata"]["name"], obj["metadata"].get("uid", "") if is_node else ""))
+                asked += [obj] if not is_named and not decision.fingerprint else []
+                found.append((obj["metadata"]["name"], "" if is_named else obj["metadata"].get("uid", "")))
             if asked and not selection.confirmed:
                 confirm(asked, decision.verb, chosen.clock.now())
             return found
@@ -298,7 +298,7 @@ def _only(found: Sequence[Obj], given: str, wanted: str) -> Obj:
         for obj, key in zip(found, keys, strict=True)
     )
     raise ConfigError(
-        f'{len(found)} requests for the node "{given}" wait: {told}; nothing was decided. Name one of them, or give the key that '
+        f'"{given}" stands for {len(found)} requests: {told}; nothing was decided. Name one of them, or give the key that '
         "the machine prints with --fingerprint"
     )
 

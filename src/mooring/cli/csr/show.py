@@ -94,28 +94,34 @@ def key_of(obj: Obj) -> str:
 
 
 async def resolve(client: ClusterClient, given: str, *, waiting: bool) -> tuple[Sequence[Obj], bool]:
-    """Return the requests that `given` stands for, and whether it is the name of their node.
+    """Return the requests that `given` stands for, and whether it is the name of the only one.
 
-    It is the name of a request, else that of a node, else the beginning of the name of one request. `waiting`: a node stands for
-    its undecided requests only. Raises NotFoundError, ConfigError, PeerError.
+    It is the name of a request, and that of a node: requesters choose the names of requests, and may choose that of a machine. Else
+    it is the beginning of the name of one request. `waiting`: a node stands for its undecided requests only. Raises NotFoundError,
+    ConfigError, PeerError.
     """
+    named, unknown = list[Obj](), None
     try:
-        return [await client.get(PLURAL, given)], False
+        named = [await client.get(PLURAL, given)]
     except NotFoundError as error:
         unknown = error
     try:
         listed: Sequence[Obj] = (await client.list(PLURAL)).items
     except ForbiddenError:
-        raise unknown from None
+        listed = ()
     node = given.removeprefix(NODE_PREFIX)
-    of_node = [obj for obj in listed if requested_node(obj) == node and (is_undecided(obj) or not waiting)]
-    if of_node:
-        return sorted(of_node, key=lambda obj: str(obj["metadata"].get("creationTimestamp", ""))), True
+    of_node = [
+        obj
+        for obj in listed
+        if requested_node(obj) == node and (is_undecided(obj) or not waiting) and obj["metadata"]["name"] != given
+    ]
+    if found := [*named, *of_node]:
+        return sorted(found, key=lambda obj: str(obj["metadata"].get("creationTimestamp", ""))), found == named
     begun = [obj for obj in listed if obj["metadata"]["name"].startswith(given)]
     if len(begun) > 1:
         names = ", ".join(obj["metadata"]["name"] for obj in begun)
         raise ConfigError(f'"{given}" begins the names of {len(begun)} certificate signing requests: {names}')
-    if not begun:
+    if unknown is not None and not begun:
         raise unknown
     return begun, False
 

@@ -315,5 +315,10 @@ def _warn(file: AgentFile) -> None:
 
 
 def _report(progress: Progress) -> None:
-    if not progress.transient:
+    """Print a step of a join, or log it where each line is a JSON object."""
+    if progress.transient:
+        return
+    if serverlogs.is_json():
+        log.info("%s", line(progress))
+    else:
         echo(line(progress), err=True)

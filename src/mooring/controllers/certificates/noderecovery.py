@@ -105,10 +105,8 @@ def _is_revoked(key: str, name: str, identity: Obj, views: Views) -> bool:
     """
     entries = {certificaterevocation.key_entry(key), certificaterevocation.node_entry(name)}
     for one in nodeidentity.keys_of(identity):
-        if one.get("publicKey") == key and one.get("serialNumber"):
-            number = one["serialNumber"].lstrip("0")
-            entries.add(certificaterevocation.serial_entry(number))
-            entries.add(certificaterevocation.serial_entry(number, one.get("issuer", "")))
+        if one.get("publicKey") == key:
+            entries |= certificaterevocation.entries_about(one)
     return any(views[certificaterevocation.PLURAL].get(entry) is not None for entry in entries)
 
 

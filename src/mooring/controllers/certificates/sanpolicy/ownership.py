@@ -27,9 +27,9 @@ Rules kept here:
   requests it with its client certificate. Its key is recorded as a companion, beside the keys of the name, and goes with them.
 * A token with `mooring.dev/ephemeral` says after how much silence its machines are removed. The record keeps that, since the token
   expires before its machines fall silent. Their certificates are short (`longest_life`).
-* The lists of keys and companions are bounded. An earlier certificate of the same key makes room, and a key that was never used;
-  at a start by k3s's way with a token the oldest does. Otherwise a request waits for room, also when a person approves it: a copy
-  of the machine must not push the key of the machine out. The key with which the request was made stays in any case.
+* The lists of keys and companions are bounded. An earlier certificate of the same key makes room, and one that was never used or is
+  revoked; at a start by k3s's way with a token the oldest of such starts does. Otherwise a request waits for room, also when a
+  person approves it: a copy must not push the key of the machine out. The key with which the request was made stays in any case.
 * A serving key is not recorded. Its request must name a node well, and the node must be a member.
 """
 
@@ -43,6 +43,8 @@ from itertools import chain
 from mooring.api.certificates.requestrecords import conditions_of, requester_certificate_of, source_address_of
 from mooring.api.certificates.requeststate import presented_certificate
 from mooring.api.core.addresses import parse_address
+from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
+from mooring.api.mooring.certificaterevocation import entries_about
 from mooring.api.mooring.membership import (
     has_ended,
     is_terminating,
@@ -114,7 +116,7 @@ class NameOwnership:
     """Returns the authority that signs for a signer now; None for a signer that is left to other programs."""
     signing_duration: timedelta
     name: str = "name-ownership"
-    watches: tuple[str, ...] = (PLURAL, NODES, SECRETS)
+    watches: tuple[str, ...] = (PLURAL, NODES, SECRETS, REVOCATIONS)
 
     def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
         if pending.machine:
@@ -275,6 +277,7 @@ class _Claim(_WantedName):
         self._serial_number = f"{record.serial_number:x}" if record is not None else ""
         self._is_older = was_made_before_change(pending.csr, self.identity)
         self.has_waited = self._is_older or _was_held_as_taken(pending.csr)
+        self._denylist = views[REVOCATIONS]
 
     @property
     def is_by_the_machine(self) -> bool:
@@ -341,7 +344,11 @@ class _Claim(_WantedName):
     def _is_forgettable(self, key: Obj, now: datetime) -> bool:
         """Return true for a key that expired, or was never used, as the reply with its certificate was lost."""
         used = {use.get("publicKey") for use in uses_of(self.identity or {})}
-        return _has_expired(key, now) or (key.get("publicKey") not in used and _is_settled(key, now))
+        is_unused = key.get("publicKey") not in used and _is_settled(key, now)
+        return _has_expired(key, now) or is_unused or self._is_revoked(key)
+
+    def _is_revoked(self, key: Obj) -> bool:
+        return any(self._denylist.get(entry) is not None for entry in entries_about(key))
 
     def companion(self, entry: Obj, now: datetime) -> CheckResult:
         """Return the reservation that records a certificate of a shared user, and drops those that expired.
@@ -355,7 +362,7 @@ class _Claim(_WantedName):
             and not _is_settled(key, now, JOINED)
             for key in self.keys
         )
-        companions = _bounded([*kept, entry], (), lambda key: has_joined)
+        companions = _bounded([*kept, entry], (), self._is_revoked, lambda key: has_joined)
         if companions is None:
             return Hold(
                 TOO_MANY,
