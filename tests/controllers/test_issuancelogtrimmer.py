@@ -83,6 +83,7 @@ def test_the_chain_says_first_that_the_oldest_records_go(ends: list[str], upto: 
     [
         pytest.param([moment(-MIN_RETENTION + DAY), OLD], id="the oldest is younger"),
         pytest.param(["soon", OLD], id="its end is not known"),
+        pytest.param(["9999-12-31T23:59:59Z", OLD], id="its certificate never ends"),
         pytest.param([], id="no record"),
     ],
 )

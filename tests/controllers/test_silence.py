@@ -104,8 +104,15 @@ class Cluster:
         return [name for name in self.nodes if not name.startswith("healthy")]
 
 
-def test_a_machine_that_dates_its_own_silence_into_the_future_is_removed_as_well() -> None:
-    cluster = Cluster(*HEALTHY, node(since="2090-01-01T00:00:00Z"), identities=[identity()])
+@pytest.mark.parametrize(
+    "since",
+    [
+        pytest.param("2090-01-01T00:00:00Z", id="into the future"),
+        pytest.param("0001-01-01T00:00:00Z", id="before every clock"),
+    ],
+)
+def test_a_machine_that_dates_its_own_silence_is_removed_as_well(since: str) -> None:
+    cluster = Cluster(*HEALTHY, node(since=since), identities=[identity()])
     assert cluster.run(RULE).silent == ["n1"]
     assert cluster.run(MINUTE).silent == []
 

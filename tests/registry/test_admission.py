@@ -422,6 +422,17 @@ async def test_records_of_the_issuance_log_are_deleted_as_an_entry_says_and_neve
 
 
 @in_room
+async def test_a_record_of_a_certificate_that_never_ends_stays(room: Room) -> None:
+    end = "9999-12-31T23:59:59Z"
+    first, head = new_record(START, [{"time": "2026-01-01T00:00:00Z", "event": "Issued", "notAfter": end}], None)
+    entry = {"time": "2026-01-01T00:00:00Z", "event": "Trimmed", "checkpoint": str(head), "notAfter": end}
+    for record in (first, new_record(head, [entry], None)[0]):
+        await room.create("lineagerecords", record)
+    with pytest.raises(ForbiddenError, match="for 30 days after the end of its certificates"):
+        await room.delete("lineagerecords", record_name(1))
+
+
+@in_room
 async def test_the_issuance_log_is_not_trimmed_up_to_a_certificate_whose_end_is_not_known(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:

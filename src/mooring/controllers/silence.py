@@ -20,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from mooring.api.core.event import new_event
@@ -56,6 +56,9 @@ MAX_REMOVALS = 20
 """Machines that one plan removes; others follow at the next judgement. A conflict repeats the plan, so that it must stay short."""
 MAX_REMOVED = 1000
 """Machines removed of late that the mark names, about 60 kB; others wait until it names fewer."""
+
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+"""Earliest begin of a silence. A machine may write any time into its status, and one of the year 1 has no hour before it."""
 
 Span = tuple[datetime, datetime]
 """First and last time at which the machines of one site fell silent."""
@@ -194,13 +197,13 @@ class SilentNodes:
 
 
 def silent_since(node: Obj) -> datetime | None:
-    """Return when the silence of a machine began; None for one that is not silent, or whose silence cannot be told."""
+    """Return when the silence of a machine began, EARLIEST at least; None for one that is not silent, or that does not say when."""
     ready = ready_condition(node)
     if ready is not None and ready.get("status") != "Unknown":
         return None
     text = node["metadata"].get("creationTimestamp") if ready is None else ready.get("lastTransitionTime")
     try:
-        return parse_rfc3339(text or "")
+        return max(parse_rfc3339(text or ""), EARLIEST)
     except ValueError:
         return None
 

@@ -273,7 +273,8 @@ class IssuanceLogTrimmer:
         """Yield the records from a number on whose certificates ended before the retention."""
         while (record := view.get(record_name(sequence))) is not None:
             end = end_of(record)
-            if self.retention is None or end is None or end + self.retention > now or is_terminating(record):
+            # Nothing is added to the end: it may be the last moment of the year 9999 (RFC 5280 4.1.2.5).
+            if self.retention is None or end is None or end > now - self.retention or is_terminating(record):
                 return
             yield record
             sequence += 1

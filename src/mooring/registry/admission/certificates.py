@@ -345,7 +345,7 @@ class LineageAppendOnly:
         before = record_name(sequence - 1)
         if view.get(before) is not None or view.problem(before):
             raise request.forbidden("records of the issuance log are deleted from the oldest on")
-        if end is None or end + MIN_RETENTION > request.change.now:
+        if end is None or end > request.change.now - MIN_RETENTION:
             raise request.forbidden(
                 f"a record of the issuance log stays for {MIN_RETENTION.days} days after the end of its certificates"
             )
