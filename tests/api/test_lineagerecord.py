@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from mooring.api.kinds import BY_PLURAL
 from mooring.api.mooring import lineagerecord
 from mooring.api.mooring.lineagerecord import MAX_ENTRIES, MAX_TEXT, TrimmedLog, end_of
-from mooring.api.view import FixedView
+from mooring.api.view import FixedView, NamespacedName
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
 from mooring.pki.keys import generate_key
@@ -118,6 +119,24 @@ def test_the_checkpoint_of_a_trim_is_kept_up_to_date() -> None:
     assert trimmed.checkpoint(seen) == HEAD
     assert trimmed.checkpoint(seen) == HEAD, "nothing changed"
     assert trimmed.checkpoint(FixedView([FIRST])) == START, "another store"
+
+
+class _GrowingView(FixedView):
+    """View whose first record is deleted in its second revision."""
+
+    def changed(self, since: int) -> Iterable[NamespacedName]:
+        return [("", FIRST["metadata"]["name"])]
+
+    def delete_first(self) -> None:
+        del self._objects["", FIRST["metadata"]["name"]]
+        self._revision += 1
+
+
+def test_a_deletion_changes_no_checkpoint() -> None:
+    trimmed, view = TrimmedLog(), _GrowingView([FIRST, SECOND])
+    assert trimmed.checkpoint(view) == HEAD
+    view.delete_first()
+    assert trimmed.checkpoint(view) == HEAD
 
 
 def test_print_columns() -> None:

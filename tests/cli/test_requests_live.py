@@ -304,8 +304,15 @@ def eventually_row(csr: CommandLine, node: str) -> list[str]:
 
 
 def test_names_in_the_list_are_cut_to_unique_beginnings() -> None:
-    names = ["node-csr-" + "a" * 40, "node-csr-" + "a" * 39 + "b", "csr-x7", "node-csr-0123456789abcdef"]
-    assert beginnings(names) == [names[0], names[1], "csr-x7", "node-csr-01234567"]
+    first, last = "node-csr-" + "a" * 40, "node-csr-" + "a" * 39 + "b"
+    assert beginnings([first, "csr-x7", "node-csr-0123456789abcdef", last]) == [
+        first,
+        "csr-x7",
+        "node-csr-01234567",
+        last,
+    ]
+    assert beginnings(["node-csr-bbbbbbbb11", "node-csr-bbbbbbbb22"]) == ["node-csr-bbbbbbbb1", "node-csr-bbbbbbbb2"]
+    assert beginnings(["a" * 20, "a" * 25]) == ["a" * 20, "a" * 21], "a name that begins another one"
 
 
 def test_a_request_is_shown_with_its_token(live_server: LiveServer, csr: CommandLine) -> None:

@@ -16,8 +16,8 @@ from mooring.controllers.certificates.cleaner import DAY, IssuanceLogTrimmer
 from mooring.trust.issuancelog import START, Checkpoint, new_record, record_name
 from tests.support.plans import NOW, enqueued, moment, plan, views, with_metadata
 
-OLD = moment(-MIN_RETENTION)
-"""End of a certificate whose record may go."""
+OLD, OLDER = moment(-MIN_RETENTION), moment(-MIN_RETENTION - DAY)
+"""Ends of certificates whose records may go."""
 
 
 def of(end: str) -> Obj:
@@ -57,6 +57,7 @@ def deleted(actions: Sequence[Action]) -> list[int]:
     ("ends", "upto"),
     [
         pytest.param([OLD], 1, id="a log of one record"),
+        pytest.param([OLDER, OLD, OLDER], 3, id="whose last end is that of the record between"),
         pytest.param([OLD, OLD, moment(-MIN_RETENTION + 2 * DAY), OLD], 2, id="up to the first that is younger"),
         pytest.param([OLD, "soon", OLD], 1, id="or whose end is not known"),
     ],
@@ -88,7 +89,9 @@ def test_the_chain_says_first_that_the_oldest_records_go(ends: list[str], upto: 
     ],
 )
 def test_nothing_goes_and_the_log_is_looked_at_in_a_day(ends: list[str]) -> None:
-    assert planned(log_of(*ends)[0]) == [Requeue(NOW + DAY)]
+    records, trimmer = log_of(*ends)[0], IssuanceLogTrimmer(MIN_RETENTION)
+    assert planned(records, trimmer) == [Requeue(NOW + DAY)]
+    assert planned(records, trimmer, DAY / 2) == [Requeue(NOW + DAY / 2 + DAY)], "this is not the day of the clock"
 
 
 def test_records_are_deleted_from_the_oldest_on_once_the_chain_says_so() -> None:
@@ -111,7 +114,18 @@ def test_a_record_that_a_finalizer_holds_stops_the_trim() -> None:
     records, heads = log_of(OLD, OLD)
     append(records, heads, trimmed(heads[2]))
     records[0] = with_metadata(records[0], deletionTimestamp=OLD, finalizers=["example.com/hold"])
-    assert planned(records) == [Requeue(NOW + DAY)]
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    planned(records, trimmer)
+    assert planned(records, trimmer, GRACE) == [Requeue(NOW + GRACE + DAY)]
+
+
+def test_a_record_without_a_certificate_goes_where_an_entry_says_so() -> None:
+    records, heads = log_of(OLD)
+    append(records, heads, trimmed(heads[1]))
+    append(records, heads, trimmed(heads[2]))
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    planned(records[1:], trimmer)
+    assert deleted(planned(records[1:], trimmer, GRACE)) == [2]
 
 
 def test_a_record_without_a_certificate_goes_with_those_after_it_and_not_for_itself() -> None:
@@ -179,8 +193,9 @@ def test_every_log_has_a_record_that_plans() -> None:
     records, heads = log_of(OLD, OLD)
     append(records, heads, trimmed(heads[1]))
     trimmer = IssuanceLogTrimmer(MIN_RETENTION)
-    assert enqueued(trimmer, views(lineagerecords=records[:2])) == [("", "")], "the first"
-    assert enqueued(trimmer, views(lineagerecords=records[1:])) == [("", "")], "one that says what was trimmed"
+    assert enqueued(trimmer, views(lineagerecords=records[:1])) == [("", "")], "the first"
+    assert enqueued(trimmer, views(lineagerecords=records[1:2])) == []
+    assert enqueued(trimmer, views(lineagerecords=records[2:])) == [("", "")], "one that says what was trimmed"
     assert trimmer.keys(PLURAL, records[0], True, views()) == ()
     assert records[0]["metadata"]["name"] == record_name(1)
 

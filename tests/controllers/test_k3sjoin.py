@@ -135,6 +135,7 @@ BY_CERTIFICATE = ["X509SHA256=" + "c" * 64]
         pytest.param(NODE, BY_CERTIFICATE, {}, None, None, id="the password alone, which a copy has, too: none"),
         pytest.param(NODE, BY_CERTIFICATE, {}, 2, 2, id="but an earlier certificate of the same key"),
         pytest.param(AGENT, [], {}, 2, 2, id="which goes before the oldest"),
+        pytest.param(AGENT, [], {}, MAX_KEYS - 1, MAX_KEYS - 1, id="also where it is the newest"),
     ],
 )
 def test_which_key_makes_room_at_a_start_by_k3s_way(
@@ -187,6 +188,15 @@ SERVING_ENTRY = {**ENTRY, "publicKey": f"sha256:{public_key_fingerprint(KEYS[K3S
         pytest.param(
             seen(OWNED, node=True), asked(username=TOKEN), Update,
             {**JOINED, "keys": [OLD, ENTRY], "token": "abcdef"}, id="with another token, too",
+        ),
+        pytest.param(
+            seen({**OWNED, "token": "fedcba"}, node=True), asked(), Update,
+            {**JOINED, "keys": [OLD, ENTRY], "token": "fedcba"},
+            id="the token of the cluster says nothing in place of that of the join",
+        ),
+        pytest.param(
+            seen(OWNED, node=True), asked(username=NODE, password=""), Update, {**JOINED, "keys": [OLD, ENTRY]},
+            id="a request without the password leaves it with the name",
         ),
         pytest.param(
             seen({"keys": [OLD]}, node=True), asked(username=NODE), Update, {**JOINED, "keys": [OLD, ENTRY]},
@@ -392,6 +402,10 @@ SAME = {**OLD, "publicKey": COMPANION["publicKey"]}
             id="expired ones are dropped",
         ),
         pytest.param(
+            seen({**OWNED, "companions": [{**COMPANION, "notAfter": moment(HOUR)}]}), Update,
+            {**OWNED, "companions": [COMPANION]}, id="a late signature extends the record",
+        ),
+        pytest.param(
             seen({**OWNED, "companions": [OLD, SAME, *[OLD] * (MAX_KEYS - 2)]}), Update,
             {**OWNED, "companions": [*[OLD] * (MAX_KEYS - 1), COMPANION]}, id="among many an earlier one of the same key",
         ),
@@ -441,11 +455,13 @@ def test_many_certificates_of_shared_users_wait_for_room() -> None:
             False,
             id="a renewal, which a copy makes, too",
         ),
-        pytest.param({"serialNumber": "ac"}, False, id="the certificate of another key"),
+        pytest.param(
+            {"serialNumber": "ac", "recordedAt": moment(timedelta(0))}, False, id="the certificate of another key"
+        ),
     ],
 )
 def test_the_oldest_certificate_of_a_shared_user_makes_room_at_a_start(key: Obj, has_room: bool) -> None:
-    keys = [{**OLD, "serialNumber": "ab", **key}]
+    keys = [{**OLD, "serialNumber": "aa"}, {**OLD, "serialNumber": "ab", **key}]
     request = asked(K3S_KUBE_PROXY_CLIENT, NODE)
     facts = {
         "commonName": NODE, "nodeName": "n1", "fingerprint": "f", "serialNumber": "ab", "publicKey": OLD["publicKey"],

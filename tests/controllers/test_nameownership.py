@@ -121,6 +121,10 @@ BY_A_PERSON = {"keys": [ENTRY], "sourceAddress": "192.0.2.9"}
             id="a node from before its identity keeps the certificate that it has",
         ),
         pytest.param(
+            seen({"keys": [OLD]}), pending(NODE, extra=PRESENTED), Update,
+            {"keys": [OLD, CHILD], "sourceAddress": "192.0.2.9"}, id="a certificate of this record is no former one",
+        ),
+        pytest.param(
             seen({"keys": [OLD], "formerCertificate": CERTIFICATE}), pending(NODE, extra=PRESENTED), Update,
             {"keys": [OLD, CHILD], "sourceAddress": "192.0.2.9", "formerCertificate": CERTIFICATE},
             id="and keeps it until it renews with a recorded one",
@@ -401,6 +405,7 @@ def by_key(number: int, **more: Any) -> PendingIssue:
         pytest.param({}, (0, 1, 3), pending(NODE), 2, id="the oldest that was never used: its reply was lost"),
         pytest.param(LONG_AGO, (0, 1, 3), pending(NODE), 2, id="also where its age is known"),
         pytest.param(JUST_NOW, (0, 1, 3), pending(NODE), None, id="one that its machine may still use stays"),
+        pytest.param({}, range(MAX_KEYS - 1), pending(NODE), MAX_KEYS - 1, id="also where it is the newest"),
         pytest.param({}, range(MAX_KEYS), pending(NODE), None, id="all are used: a copy must not push the machine out"),
         pytest.param(
             {},
@@ -463,6 +468,18 @@ def test_a_revoked_certificate_makes_room(entry: str, dropped: int | None) -> No
     else:
         left = [one["publicKey"] for one in written(finding)[1]["keys"]]
         assert left[:-1] == [key["publicKey"] for key in (*keys[:dropped], *keys[dropped + 1 :])]
+
+
+def test_a_proof_of_the_machine_that_expired_makes_room_for_a_copy_that_comes_back() -> None:
+    keys = [{"publicKey": "sha256:" + f"{number:064x}", "notAfter": moment(HOUR)} for number in range(MAX_KEYS)]
+    for key in keys[:2]:
+        key["notAfter"] = moment(-HOUR)
+    uses = [
+        {"certificate": key["publicKey"], "publicKey": key["publicKey"], "firstUsed": moment(-HOUR)} for key in keys
+    ]
+    by_copy = pending(RECOVERING, extra={"recovery.mooring.dev/public-key": [keys[1]["publicKey"]]})
+    found = views(nodeidentities=[thing("n1", spec={"keys": keys}, status={"certificates": uses})], nodes=NODES)
+    assert written(CHECK.check(by_copy, found))[1]["keys"] == [*keys[1:], ENTRY]
 
 
 def test_a_request_that_is_approved_late_leaves_the_machine_its_proof() -> None:

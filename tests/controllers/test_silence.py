@@ -24,7 +24,8 @@ RULE = timedelta(minutes=30)
 
 def node(name: str = "n1", ready: str = "Unknown", since: str = moment(timedelta(0)), **metadata: Any) -> Obj:
     conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": since}] if ready else []
-    return thing(name, metadata={"creationTimestamp": since, **metadata}, status={"conditions": conditions})
+    created = moment(-DAY) if ready else since
+    return thing(name, metadata={"creationTimestamp": created, **metadata}, status={"conditions": conditions})
 
 
 def identity(name: str = "n1", **spec: Any) -> Obj:
@@ -119,11 +120,11 @@ def test_a_machine_that_dates_its_own_silence_is_removed_as_well(since: str) -> 
 
 def test_a_machine_that_never_comes_back_is_removed() -> None:
     cluster = Cluster(*HEALTHY, node(), identities=[identity(silenceSeconds=None)])
-    assert cluster.run(RULE).silent == ["n1"]
-    assert cluster.run(MINUTE).silent == []
+    assert cluster.run(RULE + PERIOD).silent == ["n1"], "longer than the rule"
+    assert cluster.run(PERIOD).silent == []
     assert cluster.identities["n1"]["spec"]["endReason"] == "Silent"
     (event,) = cluster.events
-    assert event["reason"] == "Silent"
+    assert (event["reason"], event["type"]) == ("Silent", "Warning")
     assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-of-n1"}
     assert event["message"] == (
         "the Node n1 was deleted, because its machine has been silent since 2026-01-02T03:04:05Z, for longer than 30m0s "
@@ -151,6 +152,12 @@ def test_the_rule_of_the_token_comes_before_that_of_the_server() -> None:
         pytest.param(node(annotations={"mooring.dev/may-be-silent": "true"}), RULE, [identity()], id="exempt"),
         pytest.param(node(deletionTimestamp=moment(HOUR)), RULE, [identity()], id="deleted, and held by a finalizer"),
         pytest.param(node(since="junk"), RULE, [identity()], id="with a time that cannot be read"),
+        pytest.param(
+            thing("n1", metadata={}, status={"conditions": [{"type": "Ready", "status": "Unknown"}]}),
+            RULE,
+            [identity()],
+            id="whose condition has none",
+        ),
     ],
 )
 def test_what_is_not_removed(found: Obj, limit: timedelta | None, identities: list[Obj]) -> None:
@@ -226,7 +233,46 @@ def test_a_small_jump_of_the_clock_does_not_shorten_a_short_rule() -> None:
     cluster = Cluster(*HEALTHY, node(), limit=2 * MINUTE).run(MINUTE)
     cluster.now += 4 * MINUTE
     assert cluster.run(2 * MINUTE).silent == ["n1"]
+    assert cluster.run(PERIOD).silent == []
+
+
+@pytest.mark.parametrize(
+    ("late", "left"),
+    [
+        pytest.param(PERIOD, ["n1"], id="a judgement that is a period late may be a clock that was set"),
+        pytest.param(PERIOD - timedelta(seconds=1), [], id="one that is less late is not"),
+    ],
+)
+def test_a_judgement_that_comes_late(late: timedelta, left: list[str]) -> None:
+    cluster = Cluster(*HEALTHY, node(), limit=2 * MINUTE).run(MINUTE)
+    cluster.now += late
+    assert cluster.run(MINUTE + PERIOD).silent == left
     assert cluster.run(MINUTE).silent == []
+
+
+def test_a_machine_whose_old_silence_is_new_here_is_watched_for_a_minute() -> None:
+    other = node("n0", since=moment(-3 * HOUR))
+    cluster = Cluster(*HEALTHY, other, identities=[identity("n0", silenceSeconds=86400)]).run(HOUR)
+    cluster.nodes["n1"] = node()
+    assert cluster.run(MINUTE).silent == ["n0", "n1"]
+    assert cluster.run(PERIOD).silent == ["n0"]
+
+
+@pytest.mark.parametrize(
+    ("age", "left"),
+    [
+        pytest.param(UNOBSERVED, [], id="as old as it may be"),
+        pytest.param(UNOBSERVED + timedelta(seconds=1), ["n1"], id="older"),
+        pytest.param(-PERIOD, [], id="of a clock that is ahead by a difference that is not noticed"),
+        pytest.param(-PERIOD - timedelta(seconds=1), ["n1"], id="of one that is ahead by more"),
+    ],
+)
+def test_a_mark_of_another_leader_continues_while_it_is_young(age: timedelta, left: list[str]) -> None:
+    cluster = Cluster(*HEALTHY, node()).run(RULE - MINUTE)
+    assert cluster.mark is not None
+    cluster.mark = {**cluster.mark, "data": {**cluster.mark["data"], "lastObserved": rfc3339(cluster.now - age)}}
+    cluster.restart()
+    assert cluster.run(10 * MINUTE).silent == left
 
 
 def test_a_machine_that_falls_silent_later_waits_for_its_own_silence_only() -> None:
@@ -258,9 +304,10 @@ def test_a_renewal_that_the_process_did_not_see(renewed: str, left: list[str]) -
     assert cluster.run(RULE).silent == []
 
 
-def test_another_node_of_the_name_is_another_machine() -> None:
+@pytest.mark.parametrize("since", [moment(RULE - MINUTE), "2090-01-01T00:00:00Z"], ids=["now", "by its own time"])
+def test_another_node_of_the_name_is_another_machine(since: str) -> None:
     cluster = Cluster(*HEALTHY, node()).run(RULE - MINUTE)
-    cluster.nodes["n1"] = node(uid="u2", since=rfc3339(cluster.now))
+    cluster.nodes["n1"] = node(uid="u2", since=since)
     assert cluster.run(RULE).silent == ["n1"]
 
 
@@ -290,8 +337,9 @@ def test_a_heartbeat_between_plan_and_commit_stops_the_removal(changed: dict[str
         assert action.precondition(views(**{"nodes": [node()], **changed}), cluster.now) is holds
 
 
-def test_a_machine_that_came_back_is_not_called_silent() -> None:
-    cluster = Cluster(*HEALTHY, node(ready="True"), identities=[identity(endReason="Silent")])
+@pytest.mark.parametrize("others", [[], [node("n2")]], ids=["alone", "while another one is silent"])
+def test_a_machine_that_came_back_is_not_called_silent(others: list[Obj]) -> None:
+    cluster = Cluster(*HEALTHY, node(ready="True"), *others, identities=[identity(endReason="Silent")])
     cluster.judge()
     assert "endReason" not in cluster.identities["n1"]["spec"]
 
@@ -303,11 +351,16 @@ def test_a_removal_that_failed_after_its_record_is_repeated() -> None:
     cluster.controller.limit = None
     cluster.run(MINUTE + 2 * PERIOD)
     assert cluster.silent == []
+    assert cluster.identities["n1"]["spec"]["endReason"] == "Silent"
 
 
 @pytest.mark.parametrize(
     "identity_of_gone",
-    [identity("n2", endReason="Silent"), identity("healthy-1", endReason="Silent", nodeUID="another")],
+    [
+        pytest.param(identity("n2", endReason="Silent"), id="of a machine without a Node"),
+        pytest.param(identity("healthy-1", endReason="Silent", nodeUID="another"), id="of an earlier Node"),
+        pytest.param(identity("healthy-1", endReason="Revoked"), id="that is another one"),
+    ],
 )
 def test_an_ended_membership_keeps_its_reason(identity_of_gone: Obj) -> None:
     assert plan(SilentNodes(), EVERY, Cluster(*HEALTHY, identities=[identity_of_gone]).views) == []
@@ -324,6 +377,86 @@ def site(size: int, since: datetime = NOW) -> list[Obj]:
 def test_never_more_than_a_share_at_a_time(size: int, healthy: int, left: int) -> None:
     others = [node(f"healthy-{number}", "True") for number in range(healthy)]
     assert len(Cluster(*site(size), *others).run(RULE + 10 * MINUTE).silent) == left
+
+
+def test_nodes_that_are_deleted_count_for_no_share() -> None:
+    deleted = node("healthy-9", "True", deletionTimestamp=moment(HOUR))
+    assert len(Cluster(*site(2), *HEALTHY, node("healthy-5", "True"), deleted).run(HOUR).silent) == 2
+
+
+@pytest.mark.parametrize("apart", [RULE, -RULE], ids=["later", "earlier"])
+def test_a_machine_that_fell_silent_by_its_rule_apart_is_of_the_site(apart: timedelta) -> None:
+    identities = [identity("n0"), identity("n1", silenceSeconds=2 * 3600)]
+    cluster = Cluster(node("n0"), node("n1", since=moment(apart)), *HEALTHY, identities=identities)
+    assert cluster.run(RULE + 10 * MINUTE).silent == ["n0", "n1"]
+    assert cluster.mark is not None
+    assert cluster.mark["data"]["heldBack"] == "2"
+
+
+def at(minutes: int) -> str:
+    return moment(minutes * MINUTE - DAY / 2)
+
+
+@pytest.mark.parametrize(
+    ("known", "silences", "spans"),
+    [
+        pytest.param([], [0, 10], [(-30, 30)], id="one site"),
+        pytest.param([], [10, 0], [(-30, 30)], id="in whichever order its machines are listed"),
+        pytest.param([], [0, 10, 40, 50], [(-30, 70)], id="a site that was cut off piece by piece"),
+        pytest.param([], [0, 10, 60, 70], [(-30, 90)], id="two that touch"),
+        pytest.param([], [200, 210, 0, 10], [(-30, 30), (170, 230)], id="two apart"),
+        pytest.param([(31, 90)], [0, 10, 70], [(-30, 30), (31, 90)], id="one before another that was known"),
+        pytest.param([(30, 90)], [0, 10, 70], [(-30, 90)], id="one that touches another that was known"),
+        pytest.param([(300, 330)], [0, 10], [(-30, 30)], id="one after all machines of another have come back"),
+    ],
+)
+def test_the_mark_says_between_which_times_machines_fell_silent(
+    known: list[tuple[int, int]], silences: list[int], spans: list[tuple[int, int]]
+) -> None:
+    def text(pairs: list[tuple[int, int]]) -> str:
+        return " ".join(f"{at(first)}/{at(last)}" for first, last in pairs)
+
+    cluster = Cluster(*(node(f"n{number}", since=at(minutes)) for number, minutes in enumerate(silences)))
+    data = {"observedSince": moment(-DAY), "lastObserved": moment(timedelta(0)), "heldSpans": text(known)}
+    cluster.mark = {**thing("mooring-silence", "kube-system"), "data": data}
+    cluster.run(10 * MINUTE)
+    assert len(cluster.silent) == len(silences)
+    assert cluster.mark["data"]["heldSpans"] == text(spans)
+
+
+def test_a_machine_with_a_short_rule_is_held_back_with_the_site_that_fell_silent_later() -> None:
+    nodes = [node(f"n{number}", since=at(minutes)) for number, minutes in enumerate((0, 20, 25))]
+    cluster = Cluster(*nodes, identities=[identity("n0", silenceSeconds=300)])
+    data = {"observedSince": moment(-DAY), "lastObserved": moment(timedelta(0))}
+    cluster.mark = {**thing("mooring-silence", "kube-system"), "data": data}
+    assert cluster.run(10 * MINUTE).silent == ["n0", "n1", "n2"]
+
+
+def test_a_site_is_found_among_machines_that_fell_silent_in_another_order_than_that_of_their_names() -> None:
+    nodes = [node("n0"), node("n1", since=moment(-100 * MINUTE)), node("n2", since=moment(MINUTE))]
+    cluster = Cluster(*nodes, *HEALTHY, identities=[identity("n1", silenceSeconds=86400)])
+    assert cluster.run(RULE + 10 * MINUTE).silent == ["n0", "n1", "n2"]
+    back(cluster, "n2")
+    assert "n0" in cluster.run(10 * MINUTE).nodes
+
+
+@pytest.mark.parametrize(
+    ("since", "kept"),
+    [
+        pytest.param(moment(-3 * HOUR), False, id="for as long as one may be found that fell silent with it"),
+        pytest.param(moment(20 * MINUTE), True, id="longer while one is silent that did"),
+    ],
+)
+def test_a_removal_is_remembered(since: str, kept: bool) -> None:
+    identities = [identity(name, silenceSeconds=86400) for name in ("n1", "n2")]
+    nodes = [node("n0"), node("n1", since=since), node("n2", since=moment(-3 * HOUR))]
+    fleet = [node(f"healthy-{number}", "True") for number in range(12)]
+    cluster = Cluster(*nodes, *fleet, identities=identities).run(HOUR)
+    assert cluster.silent == ["n1", "n2"]
+    assert cluster.mark is not None
+    assert cluster.mark["data"]["removed"].startswith("n0=")
+    cluster.run(PERIOD)
+    assert ("removed" in cluster.mark["data"]) is kept
 
 
 def test_machines_without_a_rule_are_silent_with_their_site() -> None:
@@ -374,13 +507,21 @@ def test_a_site_stays_held_back_while_its_machines_come_back_one_after_another()
     assert "n5" not in cluster.run(RULE + 10 * MINUTE).nodes, "it fell silent again, and alone"
 
 
-def test_machines_whose_lease_is_renewed_are_silent_with_nobody() -> None:
-    cluster = Cluster(*site(6), *HEALTHY)
+@pytest.mark.parametrize("pause", [PERIOD, 2 * PERIOD], ids=["each time", "every other time"])
+def test_machines_whose_lease_is_renewed_are_silent_with_nobody(pause: timedelta) -> None:
+    cluster = Cluster(node("n5"), *site(5), *HEALTHY)
     while cluster.now < NOW + RULE + 10 * MINUTE:
         for number in range(5):
             cluster.leases[f"n{number}"] = lease(rfc3339(cluster.now), f"n{number}")
-        cluster.run(PERIOD)
+        cluster.run(pause)
     assert cluster.silent == ["n0", "n1", "n2", "n3", "n4"]
+
+
+def test_machines_that_were_heard_once_more_are_a_site_all_the_same() -> None:
+    cluster = Cluster(*site(6), *HEALTHY).run(5 * MINUTE)
+    for number in range(6):
+        cluster.leases[f"n{number}"] = lease("after", f"n{number}")
+    assert len(cluster.run(HOUR).silent) == 6
 
 
 def test_a_machine_that_came_back_by_its_lease_alone_is_judged_anew() -> None:
@@ -447,11 +588,12 @@ def test_many_machines_are_removed_in_several_plans() -> None:
     assert cluster.run(MINUTE).silent == []
 
 
-def test_a_judgement_before_its_time_waits() -> None:
+@pytest.mark.parametrize("after", [timedelta(0), PERIOD / 2], ids=["again", "between"])
+def test_a_judgement_before_its_time_waits(after: timedelta) -> None:
     controller = SilentNodes(RULE)
     found = Cluster(*HEALTHY, node()).views
     assert plan(controller, EVERY, found)[-1] == Requeue(NOW + PERIOD)
-    assert plan(controller, EVERY, found, NOW + PERIOD / 2) == [Requeue(NOW + PERIOD)]
+    assert plan(controller, EVERY, found, NOW + after) == [Requeue(NOW + PERIOD)]
 
 
 def test_only_events_of_nodes_are_judged() -> None:

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import dataclasses
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -419,6 +419,8 @@ async def test_records_of_the_issuance_log_are_deleted_as_an_entry_says_and_neve
         await room.create("lineagerecords", new_record(START, [issued(end)], None)[0])
     result = verify(room.registry.views["lineagerecords"].list())
     assert (result.faults, result.start) == ([], heads[2])
+    monkeypatch.setattr(certificates, "MAX_TRIMMED", 1)
+    await append(trim(heads[4], last))
 
 
 @in_room
@@ -444,6 +446,31 @@ async def test_the_issuance_log_is_not_trimmed_up_to_a_certificate_whose_end_is_
     trim = {**ended, "event": "Trimmed", "checkpoint": str(head)}
     with pytest.raises(ForbiddenError, match="is not known"):
         await room.create("lineagerecords", new_record(head, [trim], None)[0])
+
+
+@pytest.mark.parametrize(
+    ("end", "unreadable", "message"),
+    [
+        pytest.param(rfc3339(EPOCH - MIN_RETENTION), {}, "", id="which is the oldest and old enough"),
+        pytest.param(
+            rfc3339(EPOCH - MIN_RETENTION),
+            {("", record_name(1)): "no JSON"},
+            "from the oldest on",
+            id="after one that cannot be read",
+        ),
+        pytest.param("soon", {}, "stays for 30 days", id="whose end is not known, whatever the entry says"),
+    ],
+)
+def test_a_record_that_a_stored_entry_trims(end: str, unreadable: dict[tuple[str, str], str], message: str) -> None:
+    entry = {"time": rfc3339(EPOCH), "event": "Issued", "notAfter": end}
+    second, head = new_record(Checkpoint(1, START.hash), [entry], None)
+    third, _ = new_record(head, [{"event": "Trimmed", "checkpoint": str(head)}], None)
+    view = FixedView([second, third], unreadable=unreadable)
+    asked = request(
+        "lineagerecords", "DELETE", name=record_name(2), new=None, old=second, views={"lineagerecords": view}
+    )
+    with pytest.raises(ForbiddenError, match=message) if message else nullcontext():
+        ADMISSION["LineageAppendOnly"]().admit(asked)
 
 
 @pytest.mark.parametrize("plugin", ["CertificateSubjectRestriction", "NodeRestriction"])

@@ -257,6 +257,43 @@ def test_a_checkpoint_of_a_record_that_was_trimmed_cannot_be_compared() -> None:
     assert "it was trimmed" in fault.message
 
 
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        pytest.param([{"event": "Issued", "checkpoint": f"{OTHER}@1"}], "are missing", id="an entry of another event"),
+        pytest.param([], "are missing", id="a record without entries"),
+    ],
+)
+def test_what_allows_no_record_to_be_missing(entries: list[Obj], message: str) -> None:
+    record, _ = new_record(Checkpoint(1, OTHER), entries, KEY)
+    (fault,) = verify([record]).faults
+    assert (fault.record, fault.message[:27]) == (record_name(2), "the records before it are m")
+    assert message in fault.message
+
+
+def test_the_first_record_follows_none() -> None:
+    (fault,) = verify([new_record(Checkpoint(0, OTHER), [entry()], KEY)[0]]).faults
+    assert "does not follow" in fault.message
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [pytest.param({}, id="without a spec"), pytest.param({"spec": {}}, id="with an empty one")],
+)
+def test_a_record_that_was_emptied_is_a_fault(spec: Obj) -> None:
+    (fault,) = verify([{"metadata": {"name": record_name(3)}, **spec}]).faults
+    assert "are missing" in fault.message
+    records = trimmed(3)
+    (fault,) = verify([{"metadata": records[2]["metadata"], **spec}, *records[3:]]).faults
+    assert "does not follow" in fault.message
+
+
+def test_a_record_without_entries_is_in_order() -> None:
+    record, head = new_record(START, [], KEY)
+    del record["spec"]["entries"]
+    assert (verify([record]).faults, verify([record]).head) == ([], head)
+
+
 def test_a_name_that_is_no_number_is_a_fault() -> None:
     (fault,) = verify(misname(chain(3))).faults
     assert fault.message == "the name is no sequence number"

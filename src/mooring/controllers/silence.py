@@ -93,7 +93,7 @@ class SilentMachine:
 
     @property
     def is_ephemeral(self) -> bool:
-        return bool(spec_of(self.identity).get("silenceSeconds")) if self.identity is not None else False
+        return bool(spec_of(self.identity or {}).get("silenceSeconds"))
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class SilentNodes:
     _leases: dict[str, ObservedLease] = field(default_factory=dict)
     _last: datetime | None = None
     """Time of the last judgement."""
-    _steady_since: datetime | None = None
+    _steady_since: datetime = EARLIEST
     """Time since which judgements came when they were due."""
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
@@ -117,7 +117,7 @@ class SilentNodes:
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         if self._last is not None and self._last <= now < self._last + PERIOD:
             return (Requeue(self._last + PERIOD),)
-        if self._last is None or self._steady_since is None or not self._last <= now < self._last + 2 * PERIOD:
+        if self._last is None or not self._last <= now < self._last + 2 * PERIOD:
             self._steady_since = now
         self._last = now
         silent = list(self._silent(views, now))
@@ -245,9 +245,9 @@ def _observation(mark: Obj | None, now: datetime) -> Observation:
     data = _data(mark)
     try:
         since, last = parse_rfc3339(data.get(OBSERVED_SINCE, "")), parse_rfc3339(data.get(LAST_OBSERVED, ""))
-        pairs = [text.split("/", 1) for text in data.get(HELD_SPANS, "").split()]
+        pairs = [text.split("/") for text in data.get(HELD_SPANS, "").split()]
         spans = [(parse_rfc3339(first), parse_rfc3339(end)) for first, end in pairs]
-        named = [text.split("=", 1) for text in data.get(REMOVED, "").split()]
+        named = [text.split("=") for text in data.get(REMOVED, "").split()]
         removed = {name: parse_rfc3339(text) for name, text in named}
     except ValueError:
         return Observation(now, now)
@@ -298,7 +298,7 @@ def _marked(mark: Obj | None, observed: dict[str, str], held: int, message: str)
     if _data(mark) == data:
         return ()
     # Said once, and not with each number.
-    begins = held and _data(mark).get(HELD_BACK, "0") == "0"
+    begins = _data(mark).get(HELD_BACK, "0") == "0"
     return (Update(CONFIG_MAPS, {**mark, "data": data}, announcement=message if begins else ""),)
 
 
@@ -308,13 +308,13 @@ def _shared(
     removed: Mapping[str, datetime],
     spans: Sequence[Span],
     views: Views,
-) -> tuple[list[SilentMachine], list[Span]]:
+) -> tuple[list[SilentMachine], Sequence[Span]]:
     """Return the machines that are due and may be removed, and the spans of the sites that were cut off."""
     gone = sorted(removed.values())
     beginnings = sorted([*(machine.since for machine in silent), *gone])
     nodes = sum(1 for node in views[NODES].list() if not is_terminating(node))
     free: list[SilentMachine] = []
-    cut_off = sorted(spans)
+    cut_off = spans
     for machine in sorted(due, key=lambda one: one.since):
         assert machine.rule is not None  # only machines with a rule are judged
         apart = min(TOGETHER, machine.rule)

@@ -294,9 +294,7 @@ class _Claim(_WantedName):
 
         A machine that joined kubeadm's way has certificates from before. A password that a copy of it has set ends none of them.
         """
-        return (
-            not key.get("parent") and bool(self._password_since) and key.get("recordedAt", "") >= self._password_since
-        )
+        return not key.get("parent") and key.get("recordedAt", "") >= self._password_since
 
     def addition(self, entry: Obj, now: datetime, *, is_of_start: Callable[[Obj], bool]) -> CheckResult:
         """Return the reservation that adds a key of the same machine, and drops those that expired.
