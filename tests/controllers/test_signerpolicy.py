@@ -256,6 +256,11 @@ CA = ThrowawayCA(now=NOW)
 
 
 def signed(used: SigningPolicy, obj: Obj) -> Obj:
+    status: Obj = signature(used, obj).obj["status"]
+    return status
+
+
+def signature(used: SigningPolicy, obj: Obj) -> Update:
     signer = CsrSigner(
         lambda name: CA.authority,
         checks=(SignerPolicy(lambda: used),),
@@ -264,8 +269,14 @@ def signed(used: SigningPolicy, obj: Obj) -> Obj:
     )
     *_, update = plan(signer, ("", "request"), views(certificatesigningrequests=[obj]), NOW)
     assert isinstance(update, Update)
-    status: Obj = update.obj["status"]
-    return status
+    return update
+
+
+def test_a_certificate_of_dns_names_alone_is_signed() -> None:
+    update = signature(policy("[{name: web, dnsNames: ['*.example.com']}]"), csr(name="", dns=["a.example.com"]))
+    assert update.obj["status"]["certificate"]
+    assert " was issued to alice, until " in update.announcement
+    assert " of " not in update.announcement
 
 
 @pytest.mark.parametrize(

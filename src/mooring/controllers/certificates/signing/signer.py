@@ -287,8 +287,9 @@ def _sign(
 
 def _issued_line(csr: Obj, entry: Obj) -> str:
     source = f" from {entry['sourceAddress']}" if "sourceAddress" in entry else ""
+    subject = f" of {entry['subject']}" if "subject" in entry else ""  # of DNS names alone there is none
     return (
-        f"the certificate {entry['serialNumber']} of {entry['subject']} was issued to {requesting_machine(csr)}{source}, until "
+        f"the certificate {entry['serialNumber']}{subject} was issued to {requesting_machine(csr)}{source}, until "
         f"{entry['notAfter']}; its request is {entry['request']}"
     )
 
