@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -11,15 +12,18 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import NoReturn, cast
 
 import pytest
 import yaml
 
 from mooring.agent.certificaterequest import node_request
 from mooring.apimachinery.schema import Obj
-from mooring.cli.csr.show import beginnings
+from mooring.cli.csr.decision import _only
+from mooring.cli.csr.show import beginnings, reason_of, resolve
 from mooring.client.cluster import ClusterClient
 from mooring.clock import SystemClock
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError
 from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
 from mooring.pki.x509 import bundles
 from mooring.pki.x509.requests import build_request
@@ -43,11 +47,11 @@ def csr(live_server: LiveServer, mooring: CommandLine, monkeypatch: pytest.Monke
 
 
 def asked(
-    server: LiveServer, signer: str = KUBE_APISERVER_CLIENT, groups: tuple[str, ...] = ("dev",)
+    server: LiveServer, signer: str = KUBE_APISERVER_CLIENT, groups: tuple[str, ...] = ("dev",), prefix: str = "test-"
 ) -> tuple[str, str]:
     """Create a request. Return its name and the fingerprint of its key."""
     key = generate_key()
-    name = f"test-{secrets.token_hex(4)}"
+    name = f"{prefix}{secrets.token_hex(4)}"
     obj: Obj = {
         "kind": "CertificateSigningRequest",
         "apiVersion": "certificates.k8s.io/v1",
@@ -224,6 +228,15 @@ def test_of_several_requests_for_a_node_the_one_with_the_key_is_decided(
     assert csr("csr", "approve", "twin").err == f'Error: certificatesigningrequests.{GROUP} "twin" not found\n'
 
 
+def test_a_request_that_cannot_be_read_is_not_decided_where_no_key_is_given() -> None:
+    readable = node_request(generate_key(), "n1").obj()
+    unreadable = {"metadata": {"name": "b"}, "spec": {"request": "junk"}}
+    with pytest.raises(
+        ConfigError, match=r'2 requests for the node "n1" wait: .*; b \(None, key unreadable, from unknown\)'
+    ):
+        _only([readable, unreadable], "n1", "")
+
+
 GROUP = "certificates.k8s.io"
 
 
@@ -255,10 +268,29 @@ def test_the_only_request_of_a_node_is_shown_and_confirmed(
     assert csr.done("csr", "approve", "alone", "--yes") == f"{QUALIFIED}/{name} approved\n"
 
 
+class _ClientThatMayNotList:
+    async def get(self, plural: str, name: str) -> Obj:
+        if name != "mine":
+            raise NotFoundError.of(GROUP, plural, name)
+        return {"metadata": {"name": name}}
+
+    async def list(self, plural: str) -> NoReturn:
+        raise ForbiddenError.of(GROUP, plural, "", "no")
+
+
+def test_a_user_who_may_not_list_requests_gives_their_names() -> None:
+    client = cast(ClusterClient, _ClientThatMayNotList())
+    assert asyncio.run(resolve(client, "mine", waiting=True)) == ([{"metadata": {"name": "mine"}}], True)
+    with pytest.raises(NotFoundError, match="yours"):
+        asyncio.run(resolve(client, "yours", waiting=True))
+
+
 def test_the_beginning_of_a_name_stands_for_one_request(live_server: LiveServer, csr: CommandLine) -> None:
     name, _ = asked(live_server)
     assert csr.done("csr", "show", name[:-1], "-o", "name") == f"{QUALIFIED}/{name}\n"
     asked(live_server)
+    (generated,) = waiting(live_server, "begun", [generate_key()])
+    assert csr.done("csr", "show", generated[:-1], "-o", "name") == f"{QUALIFIED}/{generated}\n"
     unclear = csr("csr", "approve", "test-")
     assert unclear.code == 1
     assert '"test-" begins the names of ' in unclear.err
@@ -301,6 +333,19 @@ def eventually_row(csr: CommandLine, node: str) -> list[str]:
 
     eventually(lambda: len(row()) == 6)
     return row()
+
+
+@pytest.mark.parametrize(
+    ("conditions", "reason"),
+    [
+        pytest.param([], "", id="no controller has said one"),
+        pytest.param([{"type": "Other", "reason": "O"}, {"type": "WouldFail", "reason": "W"}], "W", id="of the signer"),
+        pytest.param([{"type": "NeedsApproval", "reason": "N"}], "N", id="of an approver"),
+        pytest.param([{"type": "NeedsApproval", "reason": "N"}, {"type": "Denied"}], "", id="it waits no more"),
+    ],
+)
+def test_the_reason_for_which_a_request_waits(conditions: list[Obj], reason: str) -> None:
+    assert reason_of({"metadata": {"name": "a"}, "spec": {}, "status": {"conditions": conditions}}) == reason
 
 
 def test_names_in_the_list_are_cut_to_unique_beginnings() -> None:
