@@ -126,7 +126,9 @@ def test_a_certificate_may_be_named_in_place_of_its_key(live_server: LiveServer,
 
 def test_the_key_with_which_both_were_requested_is_not_kept(live_server: LiveServer, mooring: CommandLine) -> None:
     copied = Copied(live_server, "split3")
-    assert copied.split(mooring, "--keep", copied.key("P")) == ["nodeidentity.mooring.dev/split3 unchanged"]
+    nothing = mooring("node", "split", copied.name, "--keep", copied.key("P"), *of(live_server))
+    assert (nothing.code, nothing.out) == (0, "nodeidentity.mooring.dev/split3 unchanged\n")
+    assert "The other keys of split3 were requested with the one that you keep" in nothing.err
 
     async def tell() -> None:
         found = {

@@ -231,9 +231,7 @@ def test_of_several_requests_for_a_node_the_one_with_the_key_is_decided(
 def test_a_request_that_cannot_be_read_is_not_decided_where_no_key_is_given() -> None:
     readable = node_request(generate_key(), "n1").obj()
     unreadable = {"metadata": {"name": "b"}, "spec": {"request": "junk"}}
-    with pytest.raises(
-        ConfigError, match=r'2 requests for the node "n1" wait: .*; b \(None, key unreadable, from unknown\)'
-    ):
+    with pytest.raises(ConfigError, match=r'"n1" stands for 2 requests: .*; b \(None, key unreadable, from unknown\)'):
         _only([readable, unreadable], "n1", "")
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from mooring.api.mooring import tombstones
 from mooring.api.mooring.lineagerecord import MIN_RETENTION, PLURAL
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
@@ -14,7 +15,7 @@ from mooring.controllers.actions import GRACE, Action, Delete, RecordIssuance, R
 from mooring.controllers.certificates import cleaner
 from mooring.controllers.certificates.cleaner import DAY, IssuanceLogTrimmer
 from mooring.trust.issuancelog import START, Checkpoint, new_record, record_name
-from tests.support.plans import NOW, enqueued, moment, plan, views, with_metadata
+from tests.support.plans import NOW, enqueued, moment, plan, thing, views, with_metadata
 
 OLD, OLDER = moment(-MIN_RETENTION), moment(-MIN_RETENTION - DAY)
 """Ends of certificates whose records may go."""
@@ -187,6 +188,17 @@ def test_what_a_clock_makes_due_that_is_set_waits_for_a_day_of_its_own(monkeypat
     planned(records, some)
     assert deleted(planned(records, some, GRACE)) == [1]
     assert planned(records[1:], some, GRACE) == [Requeue(NOW + 2 * GRACE)], "others wait for the next day"
+
+
+def test_nothing_is_trimmed_while_tombstones_wait_to_be_settled() -> None:
+    records, _ = log_of(OLD)
+    config_map = thing(tombstones.NAME, tombstones.NAMESPACE, data={"node.n1": "{}"})
+    trimmer = IssuanceLogTrimmer(MIN_RETENTION)
+    assert trimmer.keys(tombstones.CONFIG_MAPS, config_map, False, views()) == ()
+    for after in (0 * DAY, 2 * GRACE):
+        waits = plan(trimmer, ("", ""), views(lineagerecords=records, configmaps=[config_map]), NOW + after)
+        assert waits == [Requeue(NOW + after + DAY)]
+    assert planned(records, trimmer, 2 * GRACE) == [Requeue(NOW + 3 * GRACE)], "the wait begins when that is settled"
 
 
 def test_every_log_has_a_record_that_plans() -> None:

@@ -120,7 +120,13 @@ class _Splitting:
             identity, entries = await self._read()
         if not _others(identity, entries, key):
             self.revoked_machine.done.append((f"nodeidentity.mooring.dev/{self.name}", "unchanged"))
-            if len(keys_of(identity)) > 1 and {one["publicKey"] for one in keys_of(identity)} == {key}:
+            if {one["publicKey"] for one in keys_of(identity)} - {key}:
+                self.revoked_machine.left.append(
+                    f"The other keys of {self.name} were requested with the one that you keep, as renewals are. If one is of another "
+                    "machine, the key that you keep is on both: when the right machine has renewed, keep its new key, or end both: "
+                    f"mooring node revoke {self.name}"
+                )
+            elif len(keys_of(identity)) > 1:
                 self.revoked_machine.left.append(
                     f"All certificates of {self.name} have the key that you keep, as agents of k3s keep theirs. If another machine "
                     f"has it, too, end both, and let the right one join again: mooring node revoke {self.name}"

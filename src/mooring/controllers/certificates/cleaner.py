@@ -11,6 +11,7 @@ from itertools import islice
 from mooring.api.certificates.podcertificaterequest import PLURAL as POD_REQUESTS
 from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, conditions_of, precedes
 from mooring.api.certificates.requeststate import REQUESTS, is_issued
+from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import KEPT_AFTER_EXPIRY, key_entry, node_entry
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
@@ -230,15 +231,21 @@ class IssuanceLogTrimmer:
     @property
     def watches(self) -> tuple[str, ...]:
         # a server that keeps all does not read them at its start
-        return () if self.retention is None else (LINEAGE_RECORDS,)
+        return () if self.retention is None else (LINEAGE_RECORDS, tombstones.CONFIG_MAPS)
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
         """Return the key for the first record, or for one that says what was trimmed: every log has one of the two."""
+        if plural != LINEAGE_RECORDS or deleted:
+            return ()
         is_first = obj["metadata"]["name"] == record_name(START.sequence + 1)
-        return (_ALL,) if not deleted and (is_first or newest_trim((obj,)) is not START) else ()
+        return (_ALL,) if is_first or newest_trim((obj,)) is not START else ()
 
     def plan(self, key: Key, views: Views, now: datetime, entropy: Entropy) -> Sequence[Action]:
         view = views[LINEAGE_RECORDS]
+        if tombstones.refusal(views):
+            # The store is older than what a server remembers: nothing is appended until that is settled.
+            self._due = None
+            return (Requeue(now + DAY),)
         mark = self._trimmed.checkpoint(view)
         first = mark.sequence + 1
         while view.get(record_name(first - 1)) is not None:
