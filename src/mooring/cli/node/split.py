@@ -122,9 +122,9 @@ class _Splitting:
             self.revoked_machine.done.append((f"nodeidentity.mooring.dev/{self.name}", "unchanged"))
             if {one["publicKey"] for one in keys_of(identity)} - {key}:
                 self.revoked_machine.left.append(
-                    f"The other keys of {self.name} were requested with the one that you keep, as renewals are. If one is of another "
-                    "machine, the key that you keep is on both: when the right machine has renewed, keep its new key, or end both: "
-                    f"mooring node revoke {self.name}"
+                    f"The other keys of {self.name} were requested with the one that you keep, as renewals are. If one is of "
+                    "another machine, the key that you keep is on both: when the right machine has renewed, keep its new key, or "
+                    f"end both: mooring node revoke {self.name}"
                 )
             elif len(keys_of(identity)) > 1:
                 self.revoked_machine.left.append(
