@@ -198,7 +198,7 @@ def test_the_tables_are_apart_and_every_flag_of_the_command_is_a_key() -> None:
     assert sum(map(len, tables)) == len(frozenset().union(*tables))
     assert frozenset().union(*tables) >= keys.secret
     options = {name for parameter in agent.params for name in parameter.opts}
-    own = {"--adopt", "--config", "-c", "--verbose", "-v"}
+    own = {"--adopt", "--config", "-c", "--log-format", "--verbose", "-v"}
     shorts = {f"-{one.short}" for one in SETTINGS if one.short}
     assert options - own == {one.name if one.positional else f"--{one.name}" for one in SETTINGS} | shorts
     assert shorts == {"-s", "-t", "-d", "-i"}, "those of k3s"
