@@ -287,7 +287,9 @@ class LoadBalancer:
                 return
             tried[address] = await self._dial(address, connection.server_side(address), DIAL_SECONDS)
             if not tried[address]:
-                self._set(self._servers.connected(address))
+                # The client may have gone since, and then `_unanswered` has judged the server already.
+                if connection in self._connections:
+                    self._set(self._servers.connected(address))
                 self._reported_all_failed = False
                 return
             self._set(self._servers.dropped(address))

@@ -452,6 +452,36 @@ def test_a_server_counts_as_silent_only_after_the_client_has_sent_something(
     asyncio.run(run())
 
 
+def test_a_server_that_was_silent_stays_failed_when_its_connection_is_noted_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def run() -> None:
+        async with setting(tmp_path) as to:
+            seed = await to.peer(hang)
+            balancer = await to.balancer(seed)
+            connect, may_return = balancer._connect_protocol, asyncio.Event()
+
+            async def return_late(*arguments: Any) -> None:
+                await connect(*arguments)
+                await may_return.wait()
+
+            monkeypatch.setattr(balancer, "_connect_protocol", return_late)
+            client = await to.client(balancer)
+            client.writer.write(b"who\n")
+            await to.until(lambda: [one.dialogue for one in balancer.open_connections] == [Dialogue.ASKED])
+            to.clock.spend(SILENT_SECONDS)
+            client.writer.close()
+            await to.until(lambda: not balancer.open_connections)
+            may_return.set()
+            await settle()
+            assert balancer.servers.failed == {seed.address}
+
+    asyncio.run(run())
+
+
 # ── what flows ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
