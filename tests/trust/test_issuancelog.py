@@ -225,6 +225,11 @@ def test_of_several_trims_the_latest_end_counts() -> None:
     assert (result.faults, result.start, result.trimmed_until) == ([], mark, "2025-01-01T00:00:00Z")
 
 
+def test_a_trim_that_names_no_record_allows_nothing_and_is_no_certificate() -> None:
+    result = verify(trimmed(2, "x"))
+    assert (result.faults, result.start, result.trimmed_until, len(result.entries)) == ([], START, "", 5)
+
+
 OTHER = "sha256:" + "f" * 64
 
 
