@@ -15,7 +15,7 @@ import pytest
 from mooring.clock import SystemClock
 from mooring.errors import StorageError
 from mooring.storage.contract import KeyExistsError, StoredChange
-from mooring.storage.sqlite.connection import LogWriter
+from mooring.storage.sqlite.connection import LogReader, LogWriter
 from mooring.storage.sqlite.database import explain
 from mooring.storage.sqlite.driver import SqliteStorage
 from tests.support.sqlitefile import nothing, run
@@ -313,6 +313,39 @@ def test_a_failed_read_raises_and_the_next_one_succeeds(path: Path, monkeypatch:
         assert [change.key for change in await following] == ["/b"]
 
     run(path, scenario)
+
+
+def test_a_disk_that_fails_at_any_read_of_an_open_is_reported_and_the_next_open_succeeds(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each read of the newest revision fails in turn: none of them is outside of the error handling, on the thread or the loop."""
+    run(path, nothing)
+    newest, failing, reads = LogReader.newest, 0, 0
+
+    def read(reader: LogReader) -> int:
+        nonlocal reads
+        reads += 1
+        if reads == failing:
+            raise sqlite3.DatabaseError("disk I/O error")
+        return newest(reader)
+
+    async def open_with_each_read_failing() -> list[str]:
+        nonlocal failing, reads
+        failures: list[str] = []
+        while True:
+            failing, reads, store = len(failures) + 1, 0, SqliteStorage(path, SystemClock())
+            try:
+                await store.open()
+            except StorageError as error:
+                failures.append(str(error))
+            else:
+                await store.close()
+                return failures
+
+    monkeypatch.setattr(LogReader, "newest", read)
+    failures = asyncio.run(open_with_each_read_failing())
+    assert failures
+    assert all("mooring.db" in failure for failure in failures)
 
 
 def test_an_unknown_failure_still_names_the_file() -> None:

@@ -79,11 +79,12 @@ class LogReader:
     def close(self) -> None:
         self._connection.close()
 
-    def check(self) -> None:
-        """Read every table, so that a damaged file is reported when it is opened."""
-        self.newest()
+    def check(self) -> int:
+        """Read every table, so that a damaged file is reported when it is opened. Return the newest revision."""
+        newest = self.newest()
         self.compacted()
         self.get("/")
+        return newest
 
     def verification(self) -> Verification:
         """Return a new pass over the database, whose slices are read between the calls of this reader."""

@@ -115,7 +115,11 @@ class _Compaction:
 class _Connections:
     """Connections between `open` and `close`."""
 
-    def __init__(self, loop_reader: LogReader, scanner: LogReader, writer: LogWriter, files: OpenFiles) -> None:
+    def __init__(
+        self, loop_reader: LogReader, scanner: LogReader, writer: LogWriter, files: OpenFiles, newest: int
+    ) -> None:
+        self.newest = newest
+        """Newest revision when they were made."""
         self.loop_reader = loop_reader
         self.scanner = scanner
         self.files = files
@@ -191,7 +195,7 @@ class SqliteStorage:
         self._verification = None
         self._work = asyncio.Event()
         self._scanning = asyncio.Lock()
-        self._feed = Feed(self, self._open.loop_reader.newest())
+        self._feed = Feed(self, self._open.newest)
         self._tasks = tuple(asyncio.create_task(work) for work in (self._write_all(), self._poll(), self._look()))
         if self._commits is not None:
             self._commits.follow(self._follow_commit)
@@ -212,12 +216,12 @@ class SqliteStorage:
             writing = connect(read_only=False)
             database.prepare(writing, path, turn)
             loop_reader, scanner = LogReader(connect(read_only=True)), LogReader(connect(read_only=True))
-            loop_reader.check()
+            newest = loop_reader.check()
             try:
                 files = OpenFiles(path, self._path)
             except OSError as error:
                 raise StorageError(f"the files of {self._path} cannot be looked at: {error.strerror}; retry") from error
-            made = _Connections(loop_reader, scanner, LogWriter(writing, turn), files)
+            made = _Connections(loop_reader, scanner, LogWriter(writing, turn), files, newest)
             unfinished.pop_all()
             return made
 
