@@ -153,5 +153,5 @@ async def test_a_file_that_cannot_be_read_is_reported_by_its_user(server: Server
 async def test_a_whole_server_watches_its_certificates_and_cas(server: Server) -> None:
     text = (await server.get("/metrics")).text
     for name in ("ca", "client_ca", "serving_certificate"):
-        assert f"mooring_{name}_expiry_timestamp_seconds" in text
+        assert f"mooring_{name}_expiration_timestamp_seconds" in text
     assert "[+]certificates ok" in (await server.get("/readyz?verbose")).text

@@ -96,7 +96,7 @@ def watch_expiry(expiry_watch: ExpiryWatch, health: HealthChecks, metrics: Metri
     health.add_warning("certificates", lambda: expiry_watch.passes, "healthz", "readyz")
     for name, source in expiry_watch.sources.items():
         metrics.gauge(
-            f"mooring_{name.replace('-', '_')}_expiry_timestamp_seconds",
+            f"mooring_{name.replace('-', '_')}_expiration_timestamp_seconds",
             f"End of {source.text}.",
             partial(expiry_watch.end_of, name),
             min,
