@@ -51,7 +51,7 @@ class Losing:
 
 def stored(cluster: Losing, record: TokenRecord) -> None:
     client = cast("ClusterClient", cluster)
-    asyncio.run(create_all(client, [record], [record.token.id], SystemClock(), timedelta(seconds=10)))
+    asyncio.run(create_all(client, [record], lambda made: made.token.id, SystemClock(), timedelta(seconds=10)))
 
 
 def test_a_lost_answer_does_not_make_the_token_somebody_elses(capsys: pytest.CaptureFixture[str]) -> None:

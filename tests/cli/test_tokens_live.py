@@ -68,6 +68,59 @@ def test_create_in_the_format_of_k3s_adds_the_hash_of_the_ca(live_server: LiveSe
     assert tokensecret.DEFAULT_TTL * 0.99 < left <= tokensecret.DEFAULT_TTL
 
 
+def test_a_limited_token_is_made_by_the_server_and_printed_as_another(
+    live_server: LiveServer, tokens: CommandLine
+) -> None:
+    made = tokens("token", "create", "--limited", "--node-name", "ci-*", "--ttl", "2h", "--description", "runners")
+    assert made.code == 0, made.err
+    token = parse_token(made.out.removesuffix("\n"))
+    sentence = f"Token {token.id} lets in 1 machine named ci-*, from any network, until"
+    assert made.err.startswith(sentence.replace("named", "named like"))
+    (found,) = (item for token_id, item in listed(tokens).items() if token_id == token.id)
+    assert (found["maxJoins"], found["joins"], found["nodeName"]) == (1, 0, "ci-*")
+    assert found["createdBy"] == "kubernetes-admin"
+    assert 7000 < found["ttlSeconds"] <= 7200
+
+
+def test_a_limited_token_has_a_join_command_of_either_way(live_server: LiveServer, tokens: CommandLine) -> None:
+    line = tokens.done("token", "create", "--limited", "--max-joins", "3", "--print-join-command")
+    assert line.startswith(f"mooring join {live_server.endpoint} --token ")
+    assert " --discovery-token-ca-cert-hash sha256:" in line
+    line = tokens.done("token", "create", "--limited", "--format", "k3s", "--print-join-command")
+    token = parse_k3s_token(line.split()[-1])
+    assert token.bootstrap is not None
+    record = tokensecret.from_secret(secret_of(live_server, token.bootstrap.id))
+    assert record.groups == ("system:bootstrappers:k3s:default-node-token",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--groups", "system:bootstrappers:x"], 2, "--limited cannot be mixed with --groups: the server chooses it"),
+        (["--usages", "signing"], 2, "--limited cannot be mixed with --usages: the server chooses it"),
+        (["abcdef.0123456789abcdef"], 2, "--limited cannot be mixed with a token: the server chooses it"),
+        (["--config", "init.yaml"], 2, "--config cannot be mixed with --limited"),
+        (["--ttl", "0"], 1, "spec.expirationSeconds: Invalid value: 0: must be from 60 to 86400"),
+        (["--ttl", "25h"], 1, "spec.expirationSeconds: Invalid value: 90000: must be from 60 to 86400"),
+        (["--max-joins", "101"], 1, "spec.maxJoins: Invalid value: 101: must be from 1 to 100"),
+    ],
+    ids=str,
+)
+def test_a_limited_token_has_limits(tokens: CommandLine, arguments: list[str], code: int, message: str) -> None:
+    before = listed(tokens)
+    outcome = tokens("token", "create", "--limited", *arguments)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert message in outcome.err
+    assert listed(tokens) == before
+
+
+def test_a_dry_run_of_a_limited_token_makes_none(tokens: CommandLine) -> None:
+    before = listed(tokens)
+    outcome = tokens("token", "create", "--limited", "--dry-run")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "[dry-run] the server would make a token\n")
+    assert listed(tokens) == before
+
+
 def test_groups_that_are_given_win_over_those_of_the_format(live_server: LiveServer, tokens: CommandLine) -> None:
     group = "system:bootstrappers:kubeadm:default-node-token"
     output = tokens.done("token", "create", "k3sgrp.0123456789abcdef", "--format", "k3s", "--groups", group)

@@ -26,6 +26,7 @@ from mooring.api.mooring import (
     authorizedmachine,
     certificateauthorityrollover,
     certificaterevocation,
+    jointoken,
     lineagerecord,
     nodeidentity,
 )
@@ -58,6 +59,7 @@ _ROWS: tuple[Kind, ...] = (
     discovery.KIND,
     eventsgroup.KIND,
     certificateauthorityrollover.KIND,
+    jointoken.KIND,
     lineagerecord.KIND,
     nodeidentity.KIND,
     authorizedmachine.KIND,

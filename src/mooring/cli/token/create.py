@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from click.core import ParameterSource
 
 from mooring.apimachinery.codec.fieldreader import FieldReader
 from mooring.apimachinery.codec.yaml import decode_yaml, decoded
+from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, changing_options
 from mooring.cli.options.flags import DURATION, not_empty, usage
@@ -24,9 +26,9 @@ from mooring.cli.token.generate import K3S, KUBEADM, format_option
 from mooring.cli.token.list import agent_line, join_line, print_allowance
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
-from mooring.client.serverversion import other_program
-from mooring.clock import Clock
-from mooring.duration import parse_long_duration
+from mooring.client.serverversion import NotMooringError, other_program
+from mooring.clock import Clock, parse_rfc3339
+from mooring.duration import format_duration, parse_long_duration
 from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, MooringError, NotFoundError
 from mooring.settings.declaration import split_commas
 from mooring.trust.bootstraptoken.restrictions import (
@@ -135,6 +137,7 @@ def _ttl(text: str, where: str) -> timedelta:
 
 PROGRAMS = {KUBEADM: ("mooring", "kubeadm"), K3S: ("mooring", "k3s")}
 """Programs that join a machine with a token of each format."""
+JOIN_TOKENS = "jointokens"
 CACERTS = "/cacerts"
 """Path of the bundle whose hash stands in a token of k3s's format."""
 _CERTIFICATE_KEY = re.compile(r"[0-9a-fA-F]{64}")
@@ -144,6 +147,7 @@ _NOT_WITH_CONFIG = (
     "description",
     "ephemeral",
     "groups",
+    "is_limited",
     "max_joins",
     "node_name",
     "require_approval",
@@ -152,6 +156,7 @@ _NOT_WITH_CONFIG = (
     "usages",
 )
 """Flags that are not allowed beside `--config`, sorted: kubeadm's, and those of restrictions, which the file cannot hold."""
+_NOT_WITH_LIMITED = ("groups", "usages")
 
 
 @click.command("create")
@@ -222,6 +227,13 @@ _NOT_WITH_CONFIG = (
     is_flag=True,
     help="Let no machine in without a person: each request that is made with the token waits for mooring csr approve.",
 )
+@click.option(
+    "--limited",
+    "is_limited",
+    is_flag=True,
+    help="Let the server make the token, which expires within 24h and lets in --max-joins machines, by default 1: the right to "
+    "create jointokens.mooring.dev is enough, and no right to Secrets is needed.",
+)
 @click.option("--print-join-command", is_flag=True, help="Print the join command of a machine instead of the token.")
 @click.option(
     "--join-program",
@@ -253,6 +265,7 @@ def create(
     node_name: str,
     ephemeral: str,
     require_approval: bool,
+    is_limited: bool,
     print_join_command: bool,
     join_program: str,
     certificate_key: str,
@@ -266,7 +279,8 @@ def create(
     the token can request its certificate. stderr says what the token allows. --max-joins, --allow-cidr, --node-name,
     --ephemeral and --require-approval are kept in annotations of the Secret: Mooring enforces them, kube-apiserver does not, and
     stderr says so.
-    Machines join with the token kubeadm's way and k3s's way, in whichever format it was printed.
+    Machines join with the token kubeadm's way and k3s's way, in whichever format it was printed. With --limited the server makes
+    the token, for a caller that may create no Secrets.
     """
     clock = chosen.clock
     is_k3s = token_format == K3S
@@ -274,8 +288,11 @@ def create(
     _check_program(join_program, token_format, certificate_key)
     if is_k3s and ctx.get_parameter_source("groups") is ParameterSource.DEFAULT:
         groups = K3S_GROUPS
+    if is_limited:
+        _refuse_flags(ctx, token, _NOT_WITH_LIMITED, "--limited cannot be mixed with {}: the server chooses it")
+        max_joins = max_joins or "1"
     if config_file:
-        _refuse_flags_with_config(ctx, token)
+        _refuse_flags(ctx, token, _NOT_WITH_CONFIG, "--config cannot be mixed with {}: write it into the file")
         records = token_records(read_limited(Path(config_file)), config_file, clock.now())
     else:
         with usage():
@@ -291,34 +308,85 @@ def create(
                 ),
             )
     program = "kubeadm" if certificate_key else join_program
-    lines = [record.token.reveal() for record in records]
     if print_join_command:
         _warn_of_way(chosen.selected)
+    known_ca = b""
+    # What the lines need is read before a token exists.
     if is_k3s:
         digest = ca_hash(_served_ca(chosen), clock.now())
-        lines = [format_token(digest, record.token).reveal().decode() for record in records]
-    known_ca = b""
-    if print_join_command and is_k3s:
-        lines = [_agent_command(chosen.selected, program, line) for line in lines]
     elif print_join_command:
         known_ca = _known_ca(chosen)
         pins = [str(pin) for pin in pins_of(known_ca)]
-        lines = [_join_command(chosen.selected, record, program, pins, certificate_key) for record in records]
-    if dry_run:
+
+    def line_of(record: TokenRecord) -> str:
+        if is_k3s:
+            text = format_token(digest, record.token).reveal().decode()
+            return _agent_command(chosen.selected, program, text) if print_join_command else text
+        if print_join_command:
+            return _join_command(chosen.selected, record, program, pins, certificate_key)
+        return record.token.reveal()
+
+    if is_limited:
+        request = _join_token(records[0], ttl, token_format)
+        _create_limited(chosen, request, records[0], line_of, dry_run)
+    elif dry_run:
         limits = next((record.restrictions for record in records if record.restrictions), Restrictions())
         unenforced_by = chosen.run(lambda client: _unenforced_by(client, limits))
-        for record, line in zip(records, lines, strict=True):
+        for record in records:
             echo(f"[dry-run] would create the Secret {NAMESPACE}/{secret_name(record.token.id)}", err=True)
-            echo(line)
+            echo(line_of(record))
             print_allowance(record, clock.now(), unenforced_by)
     else:
-        chosen.run(lambda client: create_all(client, records, lines, clock, chosen.timeout))
-        if (
-            print_join_command
-            and not is_k3s
-            and (problem := chosen.run(lambda client: _join_problem(client, known_ca)))
-        ):
-            echo(f"Warning: machines read cluster-info of {chosen.selected.cluster.server}: {problem}", err=True)
+        chosen.run(lambda client: create_all(client, records, line_of, clock, chosen.timeout))
+    if (
+        not dry_run
+        and print_join_command
+        and not is_k3s
+        and (problem := chosen.run(lambda client: _join_problem(client, known_ca)))
+    ):
+        echo(f"Warning: machines read cluster-info of {chosen.selected.cluster.server}: {problem}", err=True)
+
+
+def _join_token(record: TokenRecord, ttl: timedelta, token_format: str) -> Obj:
+    """Return the JoinToken that requests a token like `record`."""
+    limits = record.restrictions
+    spec: Obj = {"expirationSeconds": int(ttl.total_seconds()), "maxJoins": limits.max_joins, "format": token_format}
+    if limits.networks:
+        spec["allowedCIDRs"] = [str(network) for network in limits.networks]
+    if limits.node_name:
+        spec["nodeName"] = limits.node_name
+    if limits.ephemeral is not None:
+        spec["ephemeral"] = format_duration(limits.ephemeral)
+    if limits.require_approval:
+        spec["requireApproval"] = True
+    if record.description:
+        spec["description"] = record.description
+    return {"spec": spec}
+
+
+def _create_limited(
+    chosen: ChosenCluster, request: Obj, wanted: TokenRecord, line_of: Callable[[TokenRecord], str], dry_run: bool
+) -> None:
+    """Let the server make a token, and print it. Not repeated after a lost response: the token of the first try would be left."""
+
+    async def create(client: ClusterClient) -> Obj:
+        try:
+            return await client.create(JOIN_TOKENS, request, dry_run=dry_run)
+        except NotFoundError:
+            program = await other_program(client)
+            reason = f"is {program}, not Mooring" if program else "has an older version"
+            raise NotMooringError(
+                f"{client.server} {reason}, and makes no limited tokens: leave out --limited, as a user who may create Secrets in "
+                "kube-system"
+            ) from None
+
+    status: Obj = chosen.run(create)["status"]
+    if dry_run:
+        echo("[dry-run] the server would make a token", err=True)
+        return
+    made = replace(wanted, token=parse_token(status["token"]), expires=parse_rfc3339(status["expirationTimestamp"]))
+    echo(line_of(made))
+    print_allowance(made, chosen.clock.now())
 
 
 def _restrictions(
@@ -351,16 +419,17 @@ def _check_program(program: str, token_format: str, certificate_key: str) -> Non
         raise click.UsageError("--certificate-key is kubeadm's, and --format k3s is not")
 
 
-def _refuse_flags_with_config(ctx: click.Context, token: str | None) -> None:
+def _refuse_flags(ctx: click.Context, token: str | None, names: Sequence[str], refusal: str) -> None:
+    """Raise UsageError when the command line has one of these flags, or a token."""
     mixed = [
-        "--" + name.removeprefix("token_").replace("_", "-")
-        for name in _NOT_WITH_CONFIG
+        "--" + name.removeprefix("token_").removeprefix("is_").removesuffix("_file").replace("_", "-")
+        for name in names
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     if token and ctx.get_parameter_source("token") is ParameterSource.COMMANDLINE:
         mixed.append("a token")
     if mixed:
-        raise click.UsageError(f"--config cannot be mixed with {', '.join(mixed)}: write it into the file")
+        raise click.UsageError(refusal.format(", ".join(mixed)))
 
 
 def _known_ca(chosen: ChosenCluster) -> bytes:
@@ -456,14 +525,18 @@ def _endpoint(server: str) -> str:
 
 
 async def create_all(
-    client: ClusterClient, records: Sequence[TokenRecord], lines: Sequence[str], clock: Clock, limit: timedelta
+    client: ClusterClient,
+    records: Sequence[TokenRecord],
+    line_of: Callable[[TokenRecord], str],
+    clock: Clock,
+    limit: timedelta,
 ) -> None:
     """Create every token and print its line as soon as it exists. Raises ConfigError, ApiError, PeerError."""
-    for record, line in zip(records, lines, strict=True):
+    for record in records:
         await cluster.retry(partial(_refuse_existing, client, record), clock, limit)
         # The check is not repeated: after a lost response the token exists, created by this command.
         await cluster.retry(partial(_store, client, record), clock, limit)
-        echo(line)
+        echo(line_of(record))
         unenforced_by = await cluster.retry(partial(_unenforced_by, client, record.restrictions), clock, limit)
         print_allowance(record, clock.now(), unenforced_by)
 

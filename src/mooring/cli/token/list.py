@@ -23,7 +23,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
 from mooring.duration import format_duration
 from mooring.errors import ApiError, ConfigError, NotFoundError
-from mooring.trust.bootstraptoken.restrictions import Restrictions, joined_keys
+from mooring.trust.bootstraptoken.restrictions import CREATED_BY, Restrictions, joined_keys
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
 from mooring.trust.bootstraptoken.tokensecret import (
     NAMESPACE,
@@ -275,6 +275,8 @@ def document(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> d
         fields["requireApproval"] = True
     if used := _annotation(secret, BOOTSTRAP_LAST_USED):
         fields["lastUsed"] = used
+    if creator := _annotation(secret, CREATED_BY):
+        fields["createdBy"] = creator
     return fields
 
 

@@ -256,6 +256,7 @@ class Http:
                 authenticators=authentication.authenticators,
                 deferred_authentication=authentication.deferred_authentication,
                 audiences=tokens.audiences,
+                entropy=base.entropy,
             ),
             token_requests=TokenRequests(
                 registry=parts.registry,

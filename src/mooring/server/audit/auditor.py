@@ -6,9 +6,9 @@ Rules kept here:
 * Stages: RequestReceived before any work, ResponseStarted when a watch begins, ResponseComplete at the end, or Panic for a bug of
   the server.
 * Level Request keeps the request body, RequestResponse the response body too. The events of a watch are never kept.
-* No body of Secrets, TokenReviews and TokenRequests is ever kept, whatever the policy says, and their records have level Metadata
-  (law 9). Parts of these bodies are not kept either, because `kubectl apply` writes whole Secrets into an annotation. Such an
-  object that is sent to another path is left out there, too.
+* No body of Secrets, TokenReviews, TokenRequests and JoinTokens is ever kept, whatever the policy says, and their records have
+  level Metadata (law 9). Parts of these bodies are not kept either, because `kubectl apply` writes whole Secrets into an
+  annotation. Such an object that is sent to another path is left out there, too.
 * A body that is too large or cannot be parsed is left out, and an annotation says so. `mooring.server.audit.auditevent` bounds the
   rest.
 * Large bodies are parsed in the thread for long work, in the time of their caller. The reply waits for that, and the record is
@@ -71,9 +71,10 @@ _RESOURCES_WITH_SECRETS = frozenset(
         ("", "secrets", ""),
         ("", "serviceaccounts", "token"),
         ("authentication.k8s.io", "tokenreviews", ""),
+        ("mooring.dev", "jointokens", ""),
     )
 )
-_KINDS_WITH_SECRETS = frozenset(("Secret", "SecretList", "TokenReview", "TokenRequest"))
+_KINDS_WITH_SECRETS = frozenset(("Secret", "SecretList", "TokenReview", "TokenRequest", "JoinToken"))
 _SECRETS_OMITTED = "bodies of this kind hold secrets"
 _LEASES = "coordination.k8s.io", "leases"
 _CODES = {"create": 201, "update": 200, "delete": 200}

@@ -1,4 +1,4 @@
-"""Serve reviews: kinds that are answered at once and never stored, such as TokenReview and SubjectAccessReview.
+"""Serve reviews: kinds that are answered at once and never stored, such as TokenReview, SubjectAccessReview and JoinToken.
 
 Rules kept here:
 * The posted object is defaulted and validated by its kind, as the registry does with objects that it stores.
@@ -6,6 +6,7 @@ Rules kept here:
 * The table `REVIEWS` names the function that answers each kind. It calls a pure room.
 * What a review says of a credential or a right is judged by views that are young (docs/adr/0079), also after a wait for a thread.
 * A token about which nothing can be said now is 503, as for a request with it: a webhook would remember that it is invalid.
+* For a JoinToken the server creates the Secret of a bootstrap token: the caller needs no right to Secrets, and gets none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from mooring.api.kind import Change, Kind
+from mooring.api.kinds import BY_PLURAL
+from mooring.api.mooring import jointoken
+from mooring.api.paths import GROUP
 from mooring.apimachinery.codec.json import work_size
 from mooring.apimachinery.codec.zerofields import complete
 from mooring.apimachinery.options import parse_write_options
@@ -25,7 +29,16 @@ from mooring.authn.review import review_self, review_token
 from mooring.authz import review as access
 from mooring.authz.decision import Attributes
 from mooring.authz.rbac.authorizer import Rbac
-from mooring.errors import BadRequestError, Details, InvalidError, MethodNotAllowedError, ServiceUnavailableError
+from mooring.errors import (
+    AlreadyExistsError,
+    BadRequestError,
+    Details,
+    ForbiddenError,
+    InvalidError,
+    MethodNotAllowedError,
+    ServiceUnavailableError,
+)
+from mooring.identity import API_SERVER_USER
 from mooring.registry.store import Registry
 from mooring.server.authentication.deferred import DeferredAuthentication
 from mooring.server.authentication.recheck import UNDECIDED_SECONDS
@@ -33,6 +46,8 @@ from mooring.server.requestcontext import RequestContext
 from mooring.server.resources.handlers import read_object
 from mooring.server.response.render import object_response
 from mooring.server.transport.http import Response
+from mooring.trust.bootstraptoken.token import generate_token
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE
 
 ACCESS = "authorization.k8s.io"
 UNDECIDED_TOKEN = "the server cannot decide about this token now; please try again later"  # noqa: S105 - a message, not a token
@@ -47,6 +62,7 @@ class Reviewers:
     authenticators: Sequence[Authenticator]
     deferred_authentication: DeferredAuthentication
     audiences: Sequence[str]
+    entropy: Callable[[int], bytes]
 
 
 T = TypeVar("T")
@@ -104,6 +120,29 @@ async def _review_self_rules(context: RequestContext, reviewers: Reviewers, revi
     return access.rules_review(review, context.user, reviewers.rbac, reviewers.registry.views)
 
 
+async def _create_join_token(context: RequestContext, reviewers: Reviewers, request: Obj) -> Obj:
+    registry, options = reviewers.registry, parse_write_options(context.request.query)
+    token = generate_token(reviewers.entropy)
+    secret = jointoken.secret_of(request, token, context.received, context.user)
+    await context.confirm()
+    if jointoken.live(registry.views["secrets"].list(NAMESPACE), context.received) >= jointoken.MOST_LIVE:
+        raise ForbiddenError.of(
+            GROUP,
+            jointoken.PLURAL,
+            "",
+            f"there are {jointoken.MOST_LIVE} such tokens; wait until some expire, or delete some (mooring token delete)",
+        )
+    change = Change(API_SERVER_USER, context.received, gate=context.recheck, writer="join-tokens")
+    try:
+        await registry.writer.create(BY_PLURAL["secrets"], NAMESPACE, secret, change, options)
+    except AlreadyExistsError:
+        raise ServiceUnavailableError(
+            "the id of the token is taken; please try again", Details(retry_after=1)
+        ) from None
+    context.created = secret["metadata"]["name"]
+    return jointoken.answer_of(request, secret, None if options.dry_run else token)
+
+
 REVIEWS: Mapping[str, Answer] = MappingProxyType(
     {
         "tokenreviews": _review_token,
@@ -112,6 +151,7 @@ REVIEWS: Mapping[str, Answer] = MappingProxyType(
         "localsubjectaccessreviews": _review_subject_access,
         "selfsubjectaccessreviews": _review_self_access,
         "selfsubjectrulesreviews": _review_self_rules,
+        jointoken.PLURAL: _create_join_token,
     }
 )
 """Functions that answer virtual kinds, by plural."""

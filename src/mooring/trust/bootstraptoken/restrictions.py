@@ -11,6 +11,7 @@ Rules kept here:
 * `mooring.dev/node-name`: a node name in which each `*` stands for any characters of one label, and never for a dot.
 * `mooring.dev/ephemeral`: a duration such as 30m or 7d. A machine that joins with the token is removed after that much silence.
 * `mooring.dev/require-approval`: `true` when a person approves each request that is made with the token, or `false`.
+* `mooring.dev/created-by`: the user who requested the token by a JoinToken. It restricts nothing.
 * An IPv4-mapped IPv6 address (RFC 4291 2.5.5.2) counts as IPv4. The zone of a link-local address is dropped.
 """
 
@@ -40,9 +41,13 @@ EPHEMERAL = "mooring.dev/ephemeral"
 REQUIRE_APPROVAL = "mooring.dev/require-approval"
 JOINED_KEYS = "mooring.dev/joined-keys"
 LAST_USED = "mooring.dev/last-used"
+CREATED_BY = "mooring.dev/created-by"
+"""Annotation with the user for whom the server made the token."""
 
 _DOMAIN = "mooring.dev/"
-_KNOWN = frozenset({MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL, REQUIRE_APPROVAL, JOINED_KEYS, LAST_USED})
+_KNOWN = frozenset(
+    {MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, EPHEMERAL, REQUIRE_APPROVAL, JOINED_KEYS, LAST_USED, CREATED_BY}
+)
 
 MOST_JOINS = 1000
 """Largest number of joins of a limited token. Its keys take 65 kB, a quarter of what all annotations of an object may have, and
