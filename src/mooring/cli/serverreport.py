@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient, connect
-from mooring.clock import Clock
+from mooring.clock import Clock, parse_rfc3339
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, UnauthorizedError
 from mooring.trust.discovery.errors import NotKubernetesError
 from mooring.trust.kubeconfig import Selected
@@ -35,6 +36,9 @@ class ServerReport:
     address: str
     report: Obj | None = None
     problem: str = ""
+    offset: float = 0.0
+    """Seconds by which the server's clock is ahead of this machine's, give or take half the time of the request."""
+    uncertainty: float = 0.0
 
 
 async def fetch(selected: Selected, clock: Clock) -> Sequence[ServerReport]:
@@ -58,7 +62,9 @@ async def _of_address(selected: Selected, clock: Clock) -> ServerReport:
     address = selected.cluster.server.rstrip("/")
     try:
         async with asyncio.timeout(LIMIT), connect(selected, clock) as client:
-            return ServerReport(address, await _read(client))
+            before = clock.now()
+            report = await _read(client)
+            return _timed(ServerReport(address, report), before, clock.now())
     except UnauthorizedError:
         raise
     except ForbiddenError:
@@ -70,6 +76,16 @@ async def _of_address(selected: Selected, clock: Clock) -> ServerReport:
         return ServerReport(address, problem=f"no answer within {LIMIT:.0f}s")
     except MooringError as error:
         return ServerReport(address, problem=str(error))
+
+
+def _timed(answer: ServerReport, before: datetime, after: datetime) -> ServerReport:
+    assert answer.report is not None
+    # An older server does not tell its time.
+    if not (text := answer.report.get("time", "")):
+        return answer
+    half = (after - before) / 2
+    offset = parse_rfc3339(text) - before - half
+    return replace(answer, offset=offset.total_seconds(), uncertainty=half.total_seconds())
 
 
 async def _read(client: ClusterClient) -> Obj:

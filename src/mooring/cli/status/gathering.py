@@ -38,14 +38,15 @@ class Gathering:
     now: datetime
     _tasks: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
 
-    def _once(self, name: str, call: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
+    def once(self, name: str, call: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
+        """Return the task of a call, which is made once for all that ask by this name."""
         if name not in self._tasks:
             self._tasks[name] = asyncio.ensure_future(call())
         return self._tasks[name]
 
     async def reports(self) -> Sequence[ServerReport]:
         """Return the reports of the servers."""
-        return await self._once("reports", partial(serverreport.fetch, self.selected, self.client.clock))
+        return await self.once("reports", partial(serverreport.fetch, self.selected, self.client.clock))
 
     async def report(self) -> Obj:
         """Return the report of the first server that gives one. Raises ForbiddenError, NotFoundError, ServiceUnavailableError."""
@@ -61,12 +62,12 @@ class Gathering:
 
     async def machines(self) -> tuple[machines.KnownMachine, ...]:
         """Return the machines of the cluster."""
-        found, _ = await self._once("machines", partial(machines.fetch, self.client, self.now, with_issuance_log=False))
+        found, _ = await self.once("machines", partial(machines.fetch, self.client, self.now, with_issuance_log=False))
         return found
 
     async def rollover(self) -> Obj | None:
         """Return the rollover of the CA, None without one."""
-        return await self._once("rollover", partial(_rollover, self.client))
+        return await self.once("rollover", partial(_rollover, self.client))
 
     async def end(self) -> None:
         """Retrieve the failures that no section has read."""
@@ -104,14 +105,18 @@ async def gather(
 async def _read(section: Section, gathering: Gathering) -> Obj:
     try:
         return await section.read(gathering)
-    except UnauthorizedError:
-        raise
-    except ForbiddenError:
-        return {PROBLEM: NOT_READABLE}
-    except (NotFoundError, NotKubernetesError, NotMooringError):
-        return {PROBLEM: NOT_SERVED}
     except ApiError as error:
-        return {PROBLEM: str(error)}
+        return {PROBLEM: unreadable(error)}
+    except (NotKubernetesError, NotMooringError):
+        return {PROBLEM: NOT_SERVED}
+
+
+def unreadable(error: ApiError) -> str:
+    """Return why something cannot be read. Raises UnauthorizedError: then nothing can."""
+    if isinstance(error, UnauthorizedError):
+        raise error
+    known = {ForbiddenError: NOT_READABLE, NotFoundError: NOT_SERVED}
+    return known.get(type(error), str(error))
 
 
 def text(sections: Mapping[str, Section], found: Mapping[str, Obj], now: datetime) -> list[str]:

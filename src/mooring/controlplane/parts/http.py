@@ -207,8 +207,10 @@ class Http:
         sources = {**upkeep.expiry_watch.sources, **kubeconfigs(config)}
         self.status = ServerStatus(
             config=config,
+            clock=clock,
             parts=base.parts,
             audit=base.audit.log,
+            serving=trust.serving,
             sources=sources,
             snapshots=controllers.snapshots,
             lost_addresses=upkeep.lost_addresses.find,

@@ -17,7 +17,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn.requestheadersettings import RequestHeaderSettings
 from mooring.authn.x509 import ClientCertificateSettings
 from mooring.client.files import read_limited
-from mooring.clock import rfc3339
+from mooring.clock import Clock, rfc3339, rfc3339_micro
 from mooring.controlplane.configuration import ServerConfig
 from mooring.controlplane.expirywatch import Ending, ExpirySource, ExpiryWatch
 from mooring.controlplane.parts.foundation import Foundation, RegistryParts
@@ -26,6 +26,7 @@ from mooring.controlplane.servingcertificate import ServingPair
 from mooring.controlplane.signingkeys import SignerAuthorities
 from mooring.controlplane.snapshots import ScheduledSnapshots, newest
 from mooring.errors import ConfigError
+from mooring.pki.keys import algorithm_of
 from mooring.pki.x509.bundles import certificates, certificates_among
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import ClusterCa
@@ -35,6 +36,7 @@ from mooring.server.audit.logfile import AuditLog
 from mooring.server.healthchecks import DONE_BEFORE_SERVING, HealthChecks
 from mooring.server.metrics import EventLoopLag, Metrics
 from mooring.settings.serving import AuditMode, ServingSettings, WorkersSettings
+from mooring.settings.signing import SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.kubeconfigtext import parse_kubeconfig
@@ -238,8 +240,10 @@ class ServerStatus:
     """Makes the report."""
 
     config: ServerConfig
+    clock: Clock
     parts: RegistryParts
     audit: AuditLog
+    serving: ServingPair
     sources: Mapping[str, ExpirySource]
     """Sources of certificates that end some day, by name."""
     snapshots: ScheduledSnapshots | None
@@ -248,7 +252,9 @@ class ServerStatus:
     def report(self) -> Obj:
         """Return the report. Files are read."""
         ends = {name: source.examine() for name, source in self.sources.items()}
+        signing = self.config[SigningSettings]
         return {
+            "time": rfc3339_micro(self.clock.now()),
             "server": platform.node(),
             "dataDir": self.config.data_dir,
             "version": __version__,
@@ -263,7 +269,12 @@ class ServerStatus:
                 if problem
             ],
             "store": self._store(),
-            "auditLog": {"problem": self.audit.problem},
+            "servingKey": algorithm_of(self.serving.key),
+            "auditLog": {"enabled": self.audit.enabled, "problem": self.audit.problem},
+            "signing": {
+                "ownSigners": [name for name, _ in signing.signer],
+                "hasPolicy": bool(signing.cluster_signing_policy_file),
+            },
             "snapshots": self._snapshots(),
             "encryption": {
                 "configured": self.parts.encryption.configured,
@@ -311,11 +322,26 @@ class ServerStatus:
         return {
             "scheduled": self.snapshots is not None,
             "directory": str(directory),
+            "onDiskOfStore": self._is_on_disk_of_store(directory),
             "problem": self.snapshots.problem if self.snapshots is not None else "",
             "last": last
             and {"file": last.path.name, "bytes": last.size, "problem": last.problem}
             | ({"time": last.header.time, "revision": last.header.revision} if last.header is not None else {}),
         }
+
+    def _is_on_disk_of_store(self, directory: Path) -> bool:
+        """Return True when one lost disk takes the store and the snapshots."""
+        url = self.config[StorageSettings].storage_url
+        if not url.startswith(_SQLITE):
+            return False
+        store, place = Path(url.removeprefix(_SQLITE)), directory
+        # The first snapshot makes the directory.
+        while not place.exists():
+            place = place.parent
+        try:
+            return store.stat().st_dev == place.stat().st_dev
+        except OSError:
+            return False
 
 
 def _size(path: str) -> int:
