@@ -408,7 +408,26 @@ def may_be_issued(csr: Obj) -> bool:
     return is_undecided(csr) or is_approved_and_unsigned(csr)
 
 
-# `mooring csr approve`: approve certificate signing requests.
+# `mooring csr approve` and `mooring csr deny`: decide certificate signing requests.
+
+
+def _decide(
+    condition: str,
+    *,
+    selection: RequestSelection,
+    fingerprint: str,
+    reason: str,
+    output: str,
+    chosen: ChosenCluster,
+    **flags: Any,
+) -> None:
+    decision = CsrDecision(
+        condition=condition,
+        reason=checked_reason(reason),
+        fingerprint=checked_fingerprint(fingerprint, selection),
+        **flags,
+    )
+    decide_all(selection, decision, output, chosen)
 
 
 @click.command("approve")
@@ -417,59 +436,22 @@ def may_be_issued(csr: Obj) -> bool:
 @decision_options(
     "Approved with mooring csr approve.", "Approve a request that would fail, and write one again that is approved."
 )
-def approve(
-    selection: RequestSelection,
-    fingerprint: str,
-    message: str,
-    reason: str,
-    force: bool,
-    dry_run: bool,
-    output: str,
-    chosen: ChosenCluster,
-) -> None:
+def approve(**flags: Any) -> None:
     """Approve certificate signing requests, so that the signer issues the certificates.
 
     NAME is that of a request, its beginning, or the name of a node that has one request.
     Check a request first with mooring csr show NAME, or decide one after the other with mooring csr review.
     """
-    decision = CsrDecision(
-        condition="Approved",
-        message=message,
-        reason=checked_reason(reason),
-        force=force,
-        dry_run=dry_run,
-        fingerprint=checked_fingerprint(fingerprint, selection),
-    )
-    decide_all(selection, decision, output, chosen)
-
-
-# `mooring csr deny`: deny certificate signing requests.
+    _decide("Approved", **flags)
 
 
 @click.command("deny")
 @selection_options
 @fingerprint_option
 @decision_options("Denied with mooring csr deny.", "Write the request again when it is denied already.")
-def deny(
-    selection: RequestSelection,
-    fingerprint: str,
-    message: str,
-    reason: str,
-    force: bool,
-    dry_run: bool,
-    output: str,
-    chosen: ChosenCluster,
-) -> None:
+def deny(**flags: Any) -> None:
     """Deny certificate signing requests, for good. NAME is as for mooring csr approve."""
-    decision = CsrDecision(
-        condition="Denied",
-        message=message,
-        reason=checked_reason(reason),
-        force=force,
-        dry_run=dry_run,
-        fingerprint=checked_fingerprint(fingerprint, selection),
-    )
-    decide_all(selection, decision, output, chosen)
+    _decide("Denied", **flags)
 
 
 # `mooring csr review`: decide waiting certificate signing requests one after the other.
