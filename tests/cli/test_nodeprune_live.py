@@ -52,11 +52,11 @@ def node(status: str = "Unknown", since: str | None = THEN, **metadata: Any) -> 
         pytest.param(node(deletionTimestamp=THEN), None, id="being deleted"),
         pytest.param(node(annotations={MAY_BE_SILENT: "true"}), None, id="exempt"),
         pytest.param(node(annotations={MAY_BE_SILENT: "false"}), THEN, id="not exempt"),
-        pytest.param(node(since=None), None, id="unknown since no time"),
+        pytest.param(node(since=None), CREATED, id="unknown since no time"),
         pytest.param(
             node(since="2090-01-01T00:00:00Z", creationTimestamp=THEN), THEN, id="a time that the machine wrote"
         ),
-        pytest.param(node(since="yesterday"), None, id="unknown since an unreadable time"),
+        pytest.param(node(since="yesterday"), CREATED, id="unknown since an unreadable time"),
         pytest.param(node("", creationTimestamp=None), None, id="without a time of creation"),
     ],
 )

@@ -59,6 +59,8 @@ MAX_REMOVED = 1000
 
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 """Earliest begin of a silence. A machine may write any time into its status, and one of the year 1 has no hour before it."""
+LATEST = datetime.max.replace(tzinfo=UTC)
+"""Begin of a silence that says no time."""
 
 Span = tuple[datetime, datetime]
 """First and last time at which the machines of one site fell silent."""
@@ -197,7 +199,10 @@ class SilentNodes:
 
 
 def silent_since(node: Obj) -> datetime | None:
-    """Return when the silence of a machine began, EARLIEST at least; None for one that is not silent, or that does not say when."""
+    """Return when the silence of a machine began, EARLIEST at least; None for one that is not silent.
+
+    A machine may write a condition without a time, too: that is a time of the future, as `_dated` reads it.
+    """
     ready = ready_condition(node)
     if ready is not None and ready.get("status") != "Unknown":
         return None
@@ -205,7 +210,7 @@ def silent_since(node: Obj) -> datetime | None:
     try:
         return max(parse_rfc3339(text or ""), EARLIEST)
     except ValueError:
-        return None
+        return LATEST
 
 
 def _renewed(views: Views, name: str) -> str:

@@ -107,7 +107,7 @@ class SilentNode:
 def silence_begin(node: Obj, now: datetime) -> datetime | None:
     """Return since when the machine of a Node is silent. None for one that is heard of, and for one that is left out.
 
-    A time of the future is none of the server's: the creation of the Node is shown, and a person decides.
+    A time of the future, or none, is not the server's: the creation of the Node is shown, and a person decides.
     """
     metadata = node["metadata"]
     if is_terminating(node) or may_be_silent(node):
@@ -115,7 +115,7 @@ def silence_begin(node: Obj, now: datetime) -> datetime | None:
     since = silent_since(node)
     if since is None or since <= now:
         return since
-    return parse_rfc3339(metadata["creationTimestamp"])
+    return parse_rfc3339(created) if (created := metadata.get("creationTimestamp")) else None
 
 
 async def find(client: ClusterClient, silence: timedelta) -> tuple[Sequence[SilentNode], datetime]:
