@@ -55,6 +55,7 @@ def test_the_names_are_those_of_kube_controller_manager() -> None:
         "pod-garbage-collector-controller",
         "node-identity-controller",
         "duplicate-identity-controller",
+        "identity-event-controller",
         "node-lifecycle-controller",
         "silent-node-controller",
         "k3s-node-password-controller",

@@ -165,6 +165,12 @@ STANDALONE: Mapping[str, Standalone] = MappingProxyType(
                 Permission(rule("create", "", "events"), "default"),
             )
         ),
+        "identity-event-controller": Standalone(
+            writes=(
+                Permission(rule("create", "", "events"), "default"),
+                Permission(rule("create", "", "events"), NAMESPACE),  # about token Secrets
+            )
+        ),
         "revocation-cleaner": Standalone(writes=(Permission(rule("delete", GROUP, "certificaterevocations")),)),
     }
 )

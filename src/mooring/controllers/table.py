@@ -37,6 +37,7 @@ from mooring.controllers.certificates.signing.signingpolicy import NO_POLICY, Si
 from mooring.controllers.cleanup import EventCleaner, PodGarbageCollector
 from mooring.controllers.clusterroleaggregation import ClusterRoleAggregation
 from mooring.controllers.garbagecollector import GarbageCollector
+from mooring.controllers.identityevents import IdentityEvents
 from mooring.controllers.kubernetesservice import PORT, KubernetesService
 from mooring.controllers.namespace import NamespaceController
 from mooring.controllers.node import GRACE_PERIOD, NodeIdentityController, NodeLifecycle, NodePasswordController
@@ -174,6 +175,9 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         ),
         "duplicate-identity-controller": lambda settings: DuplicateIdentityController(
             settings.duplicate_identity, settings.server_records_deletions
+        ),
+        "identity-event-controller": lambda settings: IdentityEvents(
+            settings.server_records_deletions, settings.trusts_source_address
         ),
         "node-lifecycle-controller": lambda settings: NodeLifecycle(settings.node_monitor_grace_period),
         "silent-node-controller": lambda settings: SilentNodes(settings.end_silent_members_after),
