@@ -1023,7 +1023,9 @@ async def test_a_password_that_cannot_be_stored_is_refused(server: Server) -> No
 
 
 def events(server: Server) -> list[str]:
-    return [str(event["reason"]) for event in server.registry.views["events"].list()]
+    """Return the reasons of the Events about node passwords."""
+    reasons = (str(event["reason"]) for event in server.registry.views["events"].list())
+    return [reason for reason in reasons if reason.startswith("NodePassword")]
 
 
 @pytest.mark.parametrize(
