@@ -64,7 +64,7 @@ def test_no_variable_of_another_command_is_taken_for_something_else() -> None:
     own = {one.variable for one in SETTINGS}
     others = {one.variable for one in declared_settings()} | {"MOORING_DEBUG", *HOOK_VARIABLES}
     for path, entry in COMMANDS.items():
-        if path not in ("join", "agent", "agent unit"):
+        if path not in ("join", "agent", "agent unit", "doctor"):
             for parameter in entry.load().params:
                 names = parameter.envvar or ()
                 others.update([names] if isinstance(names, str) else names)

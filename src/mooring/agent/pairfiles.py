@@ -102,6 +102,10 @@ class PairFiles:
             return next((found for path in reversed(self._by_time()) if (found := _read(path)) is not None), None)
         return pair
 
+    def peek(self) -> Pair | None:
+        """Return the current pair and write nothing: an interrupted replacement stays as it is. None without a usable pair."""
+        return _read(self.current)
+
     def problem(self) -> str:
         """Return the path of the current file and why it cannot be used; "" when it can be used or there is none."""
         if not os.path.lexists(self.current):

@@ -83,6 +83,10 @@ class KeyPairFiles:
         self.recover()
         return _pair(self.current, self.key)
 
+    def peek(self) -> Pair | None:
+        """Return the current pair and write nothing: an interrupted replacement stays as it is. None without a usable pair."""
+        return _pair(self.current, self.key)
+
     def problem(self) -> str:
         """Return the path of a file of the pair and why it cannot be used; "" when the pair can be used or there is none."""
         if not os.path.lexists(self.current):

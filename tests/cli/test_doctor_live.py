@@ -1,0 +1,360 @@
+"""`mooring doctor` against simulated peers, each with one fault, and against a real server before and after a membership."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mooring.agent.doctor import probes
+from mooring.agent.join import join
+from mooring.cli.main import SECRET_OPTIONS
+from mooring.trust.bootstraptoken import tokensecret
+from mooring.trust.bootstraptoken.token import BootstrapToken, parse_token
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.pins import pins_of
+from mooring.trust.doctor import SILENT, TcpAttempt
+from tests.support.commandline import CommandLine, Outcome, mooring, process
+from tests.support.joinplans import join_options, join_plan
+from tests.support.liveserver import LiveServer, live_server
+from tests.support.peer import Answer, ReceivedRequest, Reply, byte_peer, http_peer
+from tests.support.testca import ThrowawayCA
+
+__all__ = ["live_server", "mooring"]
+TOKEN = "abcdef.1123456789abcdef"
+VERSION = json.dumps({"major": "1", "minor": "34", "gitVersion": "v1.34.0"}).encode()
+Doctor = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def doctor(mooring: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+    """Return a function that runs the command and returns its document; its steps by name are the entry `by`."""
+    for name in [*probes_variables(), "MOORING_TOKEN"]:
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str, root: Path = tmp_path / "root", timeout: str = "5s") -> dict[str, Any]:
+        outcome = mooring("doctor", *arguments, "--root", str(root), "--timeout", timeout, "-o", "json")
+        return document(outcome)
+
+    return run
+
+
+def probes_variables() -> list[str]:
+    return [one for one in os.environ if one.lower() in ("https_proxy", "http_proxy", "no_proxy", "all_proxy")]
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(outcome.out)
+    found["by"] = {one["name"]: one for one in found["steps"]}
+    assert found["exitCode"] == outcome.code
+    assert found["healthy"] is (outcome.code == 0)
+    assert (outcome.err == "") is found["healthy"], outcome.err
+    assert len(outcome.err.splitlines()) <= 1
+    return found
+
+
+def check(found: dict[str, Any], step: str, code: int, *texts: str) -> None:
+    """Check the first broken step, its exit code, and parts of its sentences."""
+    assert (found["firstFailure"], found["exitCode"]) == (step, code), found["summary"]
+    for text in texts:
+        assert text in found["summary"]
+
+
+def cluster_info(ca: ThrowawayCA, server: str, *tokens: str) -> bytes:
+    """Return cluster-info that the tokens sign."""
+    config_map = clusterinfo.config_map(server, ca.certificate_pem)
+    now = datetime.now(UTC)
+    secrets = [tokensecret.to_secret(tokensecret.new_record(parse_token(one), now)) for one in tokens]
+    return json.dumps(clusterinfo.signed(config_map, secrets, now) or config_map).encode()
+
+
+def api_server(ca: ThrowawayCA, *tokens: str, now: datetime | None = None, more: Answer | None = None) -> Answer:
+    """Answer as an API server does to anonymous requests for its version and for cluster-info."""
+
+    def answer(asked: ReceivedRequest) -> Reply:
+        headers = {"Date": format_datetime(now, usegmt=True)} if now is not None else {}
+        if asked.path == "/version":
+            return Reply(200, VERSION, headers)
+        if asked.path == clusterinfo.PATH:
+            return Reply(200, cluster_info(ca, "https://" + asked.headers["Host"], *tokens), headers)
+        if more is not None:
+            return more(asked)
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "code": 401,
+            "reason": "Unauthorized",
+            "message": "Unauthorized",
+        }
+        return Reply(401, json.dumps(status).encode(), headers)
+
+    return answer
+
+
+def pin(ca: ThrowawayCA) -> str:
+    return str(pins_of(ca.certificate_pem)[0])
+
+
+# ── the network ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def test_a_port_that_refuses(doctor: Doctor) -> None:
+    found = doctor(f"127.0.0.1:{closed_port()}")
+    check(found, "tcp", 11, "refuses the connection", "no program listens at that port")
+    assert found["by"]["tls"]["result"] == "skipped"
+    assert found["by"]["tls"]["message"] == found["by"]["node"]["message"] == "tcp failed"
+
+
+def test_a_name_that_does_not_exist(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def resolve(host: str, port: int) -> probes.Addresses:
+        raise probes.UnresolvedError("name or service not known", is_final=True)
+
+    monkeypatch.setattr(probes, "resolve", resolve)
+    check(doctor("nowhere.test:6443"), "names", 11, "nowhere.test cannot be resolved", "check the spelling")
+
+
+def test_ipv6_that_is_advertised_and_dead(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    ca = ThrowawayCA()
+
+    async def resolve(host: str, port: int) -> probes.Addresses:
+        return ((6, "::1"), (4, "127.0.0.1"))
+
+    async def connect_to(address: str, port: int, seconds: float) -> TcpAttempt:
+        if address == "::1":
+            return TcpAttempt(6, address, SILENT)
+        return await connect(address, port, seconds)
+
+    connect = probes.connect_to
+    monkeypatch.setattr(probes, "resolve", resolve)
+    monkeypatch.setattr(probes, "connect_to", connect_to)
+    with http_peer(api_server(ca), ca.server()) as peer:
+        found = doctor(f"localhost:{peer.port}")
+    assert found["healthy"]
+    assert found["by"]["tcp"]["result"] == "warning"
+    assert "IPv6 is advertised and dead: ::1 does not answer" in found["by"]["tcp"]["message"]
+
+
+def test_the_address_that_passes_is_used(doctor: Doctor) -> None:
+    ca, port = ThrowawayCA(), closed_port()
+    with http_peer(api_server(ca), ca.server()) as peer:
+        found = doctor(f"127.0.0.1:{port}", peer.endpoint)
+    assert found["healthy"]
+    assert found["address"] == peer.endpoint
+    assert [(one["address"], one["step"]) for one in found["otherAddresses"]] == [(f"127.0.0.1:{port}", "tcp")]
+
+
+def test_a_proxy_that_does_not_listen(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = closed_port()
+    monkeypatch.setenv("HTTPS_PROXY", f"http://joe:verysecretword@127.0.0.1:{port}")
+    found = doctor("192.0.2.1:6443")
+    check(found, "tcp", 11, f"port {port}")
+    assert found["by"]["proxy"]["facts"] == {"proxy": f"http://127.0.0.1:{port}", "source": "HTTPS_PROXY"}
+    assert "verysecretword" not in json.dumps(found)
+
+
+# ── the program that answers ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_plain_http_on_the_port(doctor: Doctor) -> None:
+    with http_peer() as peer:
+        check(doctor(peer.endpoint, timeout="300ms"), "tls", 12, "speaks plain HTTP and not TLS", "HTTPS address")
+
+
+def test_another_protocol_on_the_port(doctor: Doctor) -> None:
+    with byte_peer(lambda peer: peer.sendall(b"SSH-2.0-OpenSSH_9.9\r\n")) as peer:
+        check(doctor(peer.endpoint), "tls", 12, "its answer begins with 'SSH-2.0-OpenSSH")
+
+
+def test_tls_that_hangs_behind_client_hello(doctor: Doctor) -> None:
+    def swallow(peer: socket.socket) -> None:
+        while peer.recv(1 << 16):
+            pass
+
+    with byte_peer(swallow) as peer:
+        found = doctor(peer.endpoint, timeout="300ms")
+    check(found, "tls", 12, "hangs behind ClientHello", "MTU")
+    assert found["by"]["api"]["message"] == "tls failed"
+
+
+def test_a_connection_that_is_closed_at_client_hello(doctor: Doctor) -> None:
+    def close(peer: socket.socket) -> None:
+        peer.recv(1 << 16)
+
+    with byte_peer(close) as peer:
+        check(doctor(peer.endpoint), "tls", 12, "the TLS handshake failed", "load balancer")
+
+
+def test_a_captive_portal(doctor: Doctor) -> None:
+    ca = ThrowawayCA("portal")
+    login = Reply(302, b"<html><title>Welcome</title></html>", {"Location": "https://login.hotel.test/?t=1"})
+    with http_peer(lambda asked: login, ca.server()) as peer:
+        found = doctor(peer.endpoint)
+    check(found, "api", 12, "a captive portal", "redirects to https://login.hotel.test", "log in at the portal")
+
+
+def test_a_load_balancer_that_answers_401(doctor: Doctor) -> None:
+    ca = ThrowawayCA()
+    page = Reply(401, b"<html><title>401 Authorization Required</title></html>", {"Content-Type": "text/html"})
+    with http_peer(lambda asked: page, ca.server()) as peer:
+        found = doctor(peer.endpoint)
+    check(found, "api", 12, "a load balancer or proxy answered 401", "without a Kubernetes Status")
+
+
+def test_a_server_that_drips(doctor: Doctor) -> None:
+    ca, stop = ThrowawayCA(), threading.Event()
+
+    def drip(peer: socket.socket) -> None:
+        if peer.recv(1 << 16):
+            peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n")
+            while not stop.wait(0.02):
+                peer.sendall(b"{")
+
+    with byte_peer(drip, ca.server()) as peer:
+        try:
+            found = doctor(peer.endpoint, timeout="400ms")
+        finally:
+            stop.set()
+    check(found, "api", 12, "no answer in time", "0.4 s")
+
+
+# ── the clock ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("days", "side"), [(365, "behind"), (-365, "ahead of")])
+def test_a_clock_that_is_a_year_off(doctor: Doctor, days: int, side: str) -> None:
+    ca = ThrowawayCA()
+    with http_peer(api_server(ca, now=datetime.now(UTC) + timedelta(days=days)), ca.server()) as peer:
+        found = doctor(peer.endpoint)
+    check(found, "clock", 13, side, "set the clocks by NTP")
+    assert abs(found["by"]["clock"]["facts"]["offsetSeconds"] + days * 86400) < 60
+
+
+def test_a_certificate_that_expired_by_both_clocks(doctor: Doctor) -> None:
+    ca = ThrowawayCA(now=datetime.now(UTC) - timedelta(days=800))
+    with http_peer(api_server(ca), ca.server()) as peer:
+        check(doctor(peer.endpoint), "tls", 12, "expired at", "renew the certificate of the server")
+
+
+# ── trust ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_interception(doctor: Doctor) -> None:
+    ca, inspector = ThrowawayCA(), ThrowawayCA("Acme TLS Inspection")
+    with http_peer(api_server(ca, TOKEN), inspector.server()) as peer:
+        found = doctor(peer.endpoint, "--token", TOKEN, "--discovery-token-ca-cert-hash", pin(ca))
+        check(found, "tls", 12, "another machine answers", 'issued by "CN=Acme TLS Inspection"')
+        assert not any("authorization" in map(str.lower, one.headers) for one in peer.requests)
+
+
+def test_a_wrong_pin(doctor: Doctor) -> None:
+    ca = ThrowawayCA()
+    with http_peer(api_server(ca, TOKEN), ca.server()) as peer:
+        found = doctor(peer.endpoint, "--token", TOKEN, "--discovery-token-ca-cert-hash", f"sha256:{'ab' * 32}")
+    check(found, "pin", 14, "no CA of the cluster has a pinned public key")
+    assert found["by"]["token"]["message"] == "pin failed"
+
+
+def test_a_wrong_secret_of_the_token(doctor: Doctor) -> None:
+    ca, other = ThrowawayCA(), "abcdef.9999999999999999"
+    with http_peer(api_server(ca, TOKEN), ca.server()) as peer:
+        found = doctor(peer.endpoint, "--token", other)
+    check(found, "signature", 14, 'for token id "abcdef" is wrong')
+    assert "9999999999" not in json.dumps(found)
+
+
+def test_an_unknown_token_id(doctor: Doctor) -> None:
+    ca = ThrowawayCA()
+    with http_peer(api_server(ca, TOKEN, "fedcba.1123456789abcdef"), ca.server()) as peer:
+        found = doctor(peer.endpoint, "--token", "zzzzzz.1123456789abcdef")
+    check(found, "signature", 14, 'no signature for token id "zzzzzz"', "tokens that sign: abcdef, fedcba")
+
+
+def test_a_token_that_the_server_does_not_accept(doctor: Doctor) -> None:
+    ca = ThrowawayCA()
+    with http_peer(api_server(ca, TOKEN), ca.server()) as peer:
+        found = doctor(peer.endpoint, "--token", TOKEN, "--discovery-token-ca-cert-hash", pin(ca))
+    check(found, "token", 15, 'does not accept token id "abcdef"', "mooring token list")
+
+
+# ── a real server ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def flags(server: LiveServer, token: BootstrapToken) -> list[str]:
+    secret = token.reveal()
+    return [server.endpoint, "--token", secret, "--discovery-token-ca-cert-hash", server.pin]
+
+
+def test_before_a_join(doctor: Doctor, live_server: LiveServer, tmp_path: Path) -> None:
+    token = live_server.create_token()
+    found = doctor(*flags(live_server, token), "--node-name", "examined")
+    assert found["healthy"], found["summary"]
+    assert found["by"]["api"]["facts"]["server"] == "Mooring"
+    assert found["by"]["token"]["facts"]["username"] == f"system:bootstrap:{token.id}"
+    assert {one["result"] for one in found["steps"]} <= {"ok", "skipped"}
+    assert not (tmp_path / "root").exists()
+
+
+def test_after_a_join_and_after_the_node_was_deleted(doctor: Doctor, live_server: LiveServer, tmp_path: Path) -> None:
+    token, root = live_server.create_token(), tmp_path / "member"
+    root.mkdir()
+    plan = join_plan("healed", (live_server.endpoint,), token.reveal(), pins=(live_server.pin,))
+    asyncio.run(join(plan, join_options(root=root, certificate_timeout=60.0)))
+    before = tree(root)
+    found = doctor(root=root)
+    assert found["healthy"], found["summary"]
+    assert found["by"]["certificate"]["result"] == found["by"]["node"]["result"] == "ok"
+    assert found["by"]["files"]["facts"]["nodeName"] == "healed"
+    assert tree(root) == before
+    live_server.run(lambda client: client.delete("nodes", "healed"))
+    check(doctor(root=root), "certificate", 17, "system:node:healed", "join again with a token")
+    assert tree(root) == before
+
+
+def tree(root: Path) -> dict[str, tuple[int, int]]:
+    """Return every file below a directory with its inode and the time of its last change."""
+    return {str(one): (one.lstat().st_ino, one.lstat().st_mtime_ns) for one in sorted(root.rglob("*"))}
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_an_address_and_without_files(mooring: CommandLine, tmp_path: Path) -> None:
+    outcome = mooring("doctor", "--root", str(tmp_path))
+    assert outcome.code == 2
+    assert "give ADDRESS" in outcome.err
+
+
+def test_no_secret_is_printed(live_server: LiveServer, tmp_path: Path) -> None:
+    token = live_server.create_token().reveal()
+    secret = token.partition(".")[2]
+    for form in ("text", "json", "yaml"):
+        for arguments, variables in ((("--token", token), {}), ((), {"MOORING_TOKEN": token})):
+            for address in (live_server.endpoint, f"127.0.0.1:{closed_port()}"):
+                place = ("doctor", address, "--root", str(tmp_path), "-o", form)
+                outcome = process(*place, *arguments, **variables)
+                assert outcome.code in (0, 11)
+                assert secret not in outcome.all
+    assert "--token" in SECRET_OPTIONS
+
+
+def test_text(live_server: LiveServer, tmp_path: Path) -> None:
+    outcome = process("doctor", live_server.endpoint, "--root", str(tmp_path))
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert lines[0].split() == ["STEP", "RESULT", "TIME", "FOUND"]
+    assert lines[-1] == f"Nothing is broken between this machine and {live_server.endpoint}."
