@@ -65,24 +65,22 @@ RETRY_FOR = timedelta(minutes=1)
 _ADMIN = "admin.conf"
 _HAS_ANSWERED = "mooring.cluster.has-answered"
 """Entry of click's context once a server has answered the command."""
-_ONE_CLUSTER = options_of(
-    kubeconfig_option,
-    click.option(
-        "--timeout",
-        type=DURATION,
-        default=format_duration(RETRY_FOR),
-        show_default=True,
-        help="Time limit of retries while the server cannot be reached. Without the flag a refused connection is not retried.",
-    ),
+_TIMEOUT = click.option(
+    "--timeout",
+    type=DURATION,
+    default=format_duration(RETRY_FOR),
+    show_default=True,
+    help="Time limit of retries while the server cannot be reached. Without the flag a refused connection is not retried.",
 )
-_CLUSTER_OPTIONS = options_of(
-    _ONE_CLUSTER,
-    click.option(
-        "--data-dir",
-        metavar="DIR",
-        help="Data directory of a server of the cluster, whose admin.conf is used.",
-    ),
+_DATA_DIR = click.option(
+    "--data-dir",
+    metavar="DIR",
+    help="Data directory of a server of the cluster, whose admin.conf is used.",
 )
+cluster_flags = options_of(kubeconfig_option, _DATA_DIR)
+"""Flags that choose a cluster, for a command that has a `--timeout` of its own."""
+_ONE_CLUSTER = options_of(kubeconfig_option, _TIMEOUT)
+_CLUSTER_OPTIONS = options_of(_ONE_CLUSTER, _DATA_DIR)
 _YES = click.option("--yes", "-y", is_flag=True, help="Do not ask whether this is the right cluster.")
 _FINAL = (NotTlsError, CertificateError, ClockSkewError, NotKubernetesError, NotMooringError)
 """Errors that a retry does not resolve."""
@@ -175,16 +173,22 @@ def _with_cluster(command: Command, effect: Effect, *, own_data_dir: bool = Fals
     def with_cluster(*args: Any, kubeconfig: str, context_name: str, timeout: timedelta, **values: Any) -> Any:
         yes = bool(values.pop("yes", False)) if effect is Effect.ENDS else False
         data_dir = None if own_data_dir else values.pop("data_dir")
-        if data_dir is not None:
-            if not data_dir:
-                raise click.UsageError("--data-dir: the directory is not named; leave the flag out for the default")
-            if kubeconfig:
-                raise click.UsageError("give --kubeconfig or --data-dir, not both")
-            kubeconfig = str(Path(data_dir) / _ADMIN)
+        kubeconfig = chosen_kubeconfig(kubeconfig, data_dir)
         chosen = ChosenCluster(kubeconfig, context_name, timeout, SystemClock(), effect, yes)
         return command(*args, chosen=chosen, **values)
 
     return with_cluster
+
+
+def chosen_kubeconfig(kubeconfig: str, data_dir: str | None) -> str:
+    """Return the kubeconfig that `--kubeconfig` and `--data-dir` name; "" for the default. Raises UsageError."""
+    if data_dir is None:
+        return kubeconfig
+    if not data_dir:
+        raise click.UsageError("--data-dir: the directory is not named; leave the flag out for the default")
+    if kubeconfig:
+        raise click.UsageError("give --kubeconfig or --data-dir, not both")
+    return str(Path(data_dir) / _ADMIN)
 
 
 def default_kubeconfigs() -> tuple[Path, ...]:

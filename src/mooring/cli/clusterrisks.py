@@ -5,7 +5,8 @@ Rules kept here (docs/find-what-is-broken.md#risks-of-a-cluster):
   and never `ok`.
 * A group that everybody or every bearer of a token is in has the rights that kubeadm, Kubernetes and Mooring give it. Each binding
   that gives it another one is a finding.
-* An accepted finding stays in the output and counts no more: `ID` for all of a check, `ID/SUBJECT` for one.
+* An accepted finding stays in the output and counts no more: `ID` for all of a check, `ID/SUBJECT` for one. A check that could not
+  be made counts as well, until it is accepted.
 """
 
 from __future__ import annotations
@@ -499,7 +500,7 @@ CHECKS: Mapping[str, Check] = {
 # The command.
 
 EXIT_CODE = 20
-"""Exit code when there are findings that nobody has accepted."""
+"""Exit code when a finding, or a check that could not be made, is not accepted."""
 SHOWN = 5
 """Findings of one check that the screen shows."""
 
@@ -528,11 +529,13 @@ async def examine(client: ClusterClient, selected: Selected, now: datetime, acce
         risk.document(name, accepted) for name, found in named.items() if not isinstance(found, str) for risk in found
     ]
     findings.sort(key=lambda one: SEVERITIES.index(one["severity"]))
+    # A server that has no such thing has no such risk to tell; what cannot be read is no result.
+    unread = {name for name, found in named.items() if isinstance(found, str) and found != NOT_SERVED}
     return {
         "kind": "ClusterDoctor",
         "server": client.server,
         "time": rfc3339(now),
-        "healthy": all(one["accepted"] for one in findings),
+        "healthy": all(one["accepted"] for one in findings) and unread <= set(accepted),
         "findings": findings,
         "checks": [
             {"id": name, "result": SKIPPED, "reason": found}

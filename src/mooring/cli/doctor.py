@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from mooring.agent.doctor.machine import read_files
 from mooring.agent.doctor.run import DoctorOptions, NoAddressError, Notify, diagnose, ignore
-from mooring.cli import printing
+from mooring.cli import clusterrisks, printing
+from mooring.cli.cluster import ChosenCluster, chosen_kubeconfig, cluster_flags
 from mooring.cli.join import flags
 from mooring.cli.join.flags import Given, config_option, elapsed, host_name, read_config
 from mooring.cli.options.declared import settings_options
@@ -54,16 +56,44 @@ LONGEST_TIMEOUT = timedelta(minutes=5)
     show_default=True,
     help="Time limit of each request, connection and handshake.",
 )
+@click.option("--cluster", "is_cluster", is_flag=True, help="Judge instead what is at risk in a cluster.")
+@click.option(
+    "--accept",
+    multiple=True,
+    metavar="ID[/SUBJECT],...",
+    help="With --cluster: a finding that is accepted, and decides the exit code no more; repeatable, or with commas.",
+)
+@cluster_flags
 @output_option(*REPORTED)
 @click.pass_context
-def doctor(context: click.Context, /, timeout: timedelta, output: str, **_: Any) -> None:
+def doctor(
+    context: click.Context,
+    /,
+    timeout: timedelta,
+    is_cluster: bool,
+    accept: tuple[str, ...],
+    kubeconfig: str,
+    context_name: str,
+    data_dir: str | None,
+    output: str,
+    **_: Any,
+) -> None:
     """Find the first broken step between this machine and its cluster at ADDRESS (host:port).
 
     Without ADDRESS the servers in the files of this machine are examined. Nothing is written, and neither a membership nor root is
     needed. With the token of a join, the steps of that join are examined as well. The exit code is that of the class of the first
     broken step: 10 this machine, 11 network, 12 the program that answers, 13 clock, 14 trust, 15 token, 16 name or request,
     17 membership.
+
+    With --cluster the cluster of the kubeconfig is judged: tokens, rights, approval, encryption, snapshots, certificates, keys,
+    audit and clocks. Each finding has a reason and a command that mends it. The exit code is 20 while one is not accepted, or a
+    check could not be made.
     """
+    _refuse_mixture(context, is_cluster)
+    if is_cluster:
+        kubeconfig = chosen_kubeconfig(kubeconfig, data_dir)
+        chosen = ChosenCluster(kubeconfig, context_name, timeout, SystemClock())
+        context.exit(clusterrisks.report(chosen, accept, output))
     if not timedelta() < timeout <= LONGEST_TIMEOUT:
         raise click.UsageError("--timeout must be longer than 0, and at most 5m")
     given = Given(context)
@@ -78,6 +108,15 @@ def doctor(context: click.Context, /, timeout: timedelta, output: str, **_: Any)
     if not found.healthy:
         echo(f"Error: {redacted(found.summary())}", err=True)
         context.exit(found.exit_code)
+
+
+def _refuse_mixture(context: click.Context, is_cluster: bool) -> None:
+    """Raise UsageError for flags of the other use of the command."""
+    for name in FIELDS if is_cluster else ("accept", "kubeconfig", "context_name", "data_dir"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = "ADDRESS" if name == "address" else "--" + name.removesuffix("_name").replace("_", "-")
+            flag = "--node-name" if name == "node_name" else flag
+            raise click.UsageError(f"{flag} {'is not for' if is_cluster else 'needs'} --cluster")
 
 
 def _options(given: Given) -> DoctorOptions:
