@@ -39,6 +39,7 @@ from tests.support.refused import (
     bound_to,
     bound_to_another,
     deep,
+    from_elsewhere,
     hooked,
     id_token,
     keystone,
@@ -68,6 +69,7 @@ DEMANDING = (x509.PolicyConstraints(require_explicit_policy=0, inhibit_policy_ma
 CASES: Mapping[str, Case] = {
     "nothing-offered": nothing(),
     "path-not-anonymous": nothing("{enabled: true, conditions: [{path: /livez}]}"),
+    "network-not-anonymous": from_elsewhere(),
     "unknown-token": token("what is this"),
     "unknown-id": token(TOKEN),
     "wrong-secret": bootstrap("abcdef.fedcba9876543210"),

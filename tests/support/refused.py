@@ -68,6 +68,13 @@ def nothing(anonymous: str = "{enabled: false}") -> Case:
     return Case(lambda server: server.get(SECRETS, via=connection()), options)
 
 
+def from_elsewhere() -> Case:
+    """Send no credential from a network whose anonymous requests are refused."""
+    return Case(
+        lambda server: server.get(SECRETS, via=connection()), lambda directory: {"anonymous_allow_cidr": ["10.0.0.0/8"]}
+    )
+
+
 # ── bootstrap tokens ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

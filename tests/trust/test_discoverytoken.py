@@ -289,8 +289,8 @@ REPAIR = "; ask the cluster's administrator to repair it"
         pytest.param(
             failing(status(401)),
             errors.UnauthorizedAnswerError,
-            FIRST + "the server answered 401 Unauthorized: it does not accept anonymous requests; "
-            "enable anonymous authentication there, or join with --discovery-file",
+            FIRST + "the server answered 401 Unauthorized: it does not accept anonymous requests from here; "
+            "enable anonymous authentication there, for the network of this machine too, or join with --discovery-file",
             id="401",
         ),
         pytest.param(

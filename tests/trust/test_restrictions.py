@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from mooring.apimachinery.schema import Obj
+from mooring.settings.addresses import MAX_NETWORKS
 from mooring.trust.bootstraptoken.restrictions import (
     ALLOWED_CIDRS,
     EPHEMERAL,
@@ -14,7 +15,6 @@ from mooring.trust.bootstraptoken.restrictions import (
     MAX_JOINS,
     MAX_TEXT,
     MOST_JOINS,
-    MOST_NETWORKS,
     NO_RESTRICTIONS,
     NODE_NAME,
     REQUIRE_APPROVAL,
@@ -105,7 +105,7 @@ def test_the_error_of_an_unknown_restriction_names_all_of_them() -> None:
         pytest.param({"allowed_cidrs": "10.0.0.1"}, id="an address without a prefix"),
         pytest.param({"allowed_cidrs": "fe80::%eth0/64"}, id="a zone"),
         pytest.param({"allowed_cidrs": "::ffff:10.0.0.0/104"}, id="IPv4 written as IPv6"),
-        pytest.param({"allowed_cidrs": ",".join(["10.0.0.0/8"] * (MOST_NETWORKS + 1))}, id="too many networks"),
+        pytest.param({"allowed_cidrs": ",".join(["10.0.0.0/8"] * (MAX_NETWORKS + 1))}, id="too many networks"),
         pytest.param({"allowed_cidrs": "1" * (MAX_TEXT + 1)}, id="a long text"),
         pytest.param({"ephemeral": ""}, id="no silence"),
         pytest.param({"ephemeral": "30"}, id="a silence without a unit"),

@@ -11,18 +11,21 @@ from mooring.api.view import Views
 from mooring.authn.credentials import NOTHING, Credentials
 from mooring.authn.reasons import Code
 from mooring.authn.verdict import Accepted, NotMine, Verdict
+from mooring.errors import ConfigError
 from mooring.identity import ANONYMOUS_USER
-from mooring.settings.declaration import OPTIONAL_BOOLEAN, Settings, setting
+from mooring.settings.addresses import Network, is_in, parse_networks
+from mooring.settings.declaration import COMMA_SEPARATED, OPTIONAL_BOOLEAN, Settings, setting
 
 # Access without a credential, as a flag or the AuthenticationConfiguration sets it.
 
 
 @dataclass(frozen=True, slots=True)
 class AnonymousAccess:
-    """Requests without a credential are accepted when `enabled`: for `paths`, or for every path when none is named."""
+    """Requests without a credential are accepted when `enabled`: for `paths` and from `networks`, each where any are named."""
 
     enabled: bool
     paths: frozenset[str] = frozenset()
+    networks: tuple[Network, ...] = ()
 
 
 EVERYWHERE = AnonymousAccess(True)
@@ -41,6 +44,19 @@ class AnonymousSettings(Settings):
         default_note="true",
     )
     """None when it was not given: then the file of `--authentication-config` may decide."""
+    anonymous_allow_cidr: tuple[Network, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Networks from which requests without credentials are let through; repeatable, or with commas.",
+        metavar="CIDR,...",
+        default_note="every network",
+        parse=parse_networks,
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for networks without effect."""
+        if self.anonymous_allow_cidr and not self.enabled:
+            raise ConfigError("anonymous-allow-cidr: no network has anonymous requests while anonymous-auth is false")
 
     @property
     def enabled(self) -> bool:
@@ -49,6 +65,7 @@ class AnonymousSettings(Settings):
 
 
 PATH_NOT_ANONYMOUS = Code("path-not-anonymous")
+NETWORK_NOT_ANONYMOUS = Code("network-not-anonymous")
 
 
 # Requests without a credential.
@@ -56,10 +73,11 @@ PATH_NOT_ANONYMOUS = Code("path-not-anonymous")
 # Rules kept here (docs/protocol/openid-connect.md#anonymous-access, docs/protocol/authentication.md#anonymous-requests): the user
 # is `system:anonymous` in group `system:unauthenticated`. The chain calls this authenticator only without a rejection, so that a
 # bad credential never becomes anonymous. Where the configuration names paths, a request is anonymous only for exactly one of
-# them, without its query.
+# them, without its query. Where networks are named, it must come from one of them; the address is that of the connection.
 
 _VERDICT = Accepted(ANONYMOUS_USER)
 _ELSEWHERE = NotMine(PATH_NOT_ANONYMOUS)
+_OUTSIDE = NotMine(NETWORK_NOT_ANONYMOUS)
 
 
 class Anonymous:
@@ -69,7 +87,9 @@ class Anonymous:
     judges = NOTHING
 
     def __init__(self, access: AnonymousAccess = EVERYWHERE) -> None:
-        self._paths = access.paths
+        self._paths, self._networks = access.paths, access.networks
 
     def authenticate(self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]) -> Verdict:
-        return _VERDICT if not self._paths or credentials.path in self._paths else _ELSEWHERE
+        if self._paths and credentials.path not in self._paths:
+            return _ELSEWHERE
+        return _VERDICT if is_in(credentials.source, self._networks) else _OUTSIDE

@@ -12,6 +12,8 @@ from mooring.errors import ConfigError
 DEFAULT_PORT = 6443
 MAX_HOST = 253
 """RFC 1035 2.3.4: characters of a DNS name as text."""
+MAX_NETWORKS = 64
+"""Networks of one list: each request is compared with all of them."""
 MAX_SUFFIXES = 64
 """Suffixes of DNS names in one setting; each name of a request is compared with all of them."""
 DEFAULT_SERVICE_RANGE = "10.96.0.0/12"
@@ -168,6 +170,46 @@ def parse_service_range(text: str, key: str) -> Network:
         raise ConfigError(f'{key}: {shown_value(text)} is too {"large" if found.prefixlen < longest else "small"}; '
                           f"for IPv{found.version}, give a prefix length from {longest} to {shortest}")  # fmt: skip
     return found
+
+
+def parse_network(text: str, key: str) -> Network:
+    """Return a network, without bits set beyond its prefix. IPv4 is written as IPv4. The error does not repeat the text."""
+    try:
+        network: Network | None = ipaddress.ip_network(text.strip())
+    except ValueError:
+        network = None
+    if network is None or "/" not in text or "%" in text:
+        raise ConfigError(
+            f"{key}: one of the networks is not a network such as 10.1.0.0/16 or fd00:1::/64, with no bits set beyond the prefix"
+            + _meant(text.strip())
+        )
+    # Addresses of clients are compared as IPv4, so that such a network would hold none of them.
+    if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
+        raise ConfigError(f"{key}: write an IPv4 network as IPv4, not within ::ffff:0:0/96")
+    return network
+
+
+def _meant(text: str) -> str:
+    """Return the end of an error that names the network of an address with a prefix; "" for another text."""
+    try:
+        return f"; {ipaddress.ip_network(text, strict=False)} is meant" if "/" in text and "%" not in text else ""
+    except ValueError:
+        return ""
+
+
+def parse_networks(texts: tuple[str, ...], key: str) -> tuple[Network, ...]:
+    """Return networks, at most MAX_NETWORKS."""
+    if len(texts) > MAX_NETWORKS:
+        raise ConfigError(f"{key}: more than {MAX_NETWORKS} networks")
+    return tuple(parse_network(text, key) for text in texts)
+
+
+def is_in(source: str, networks: tuple[Network, ...]) -> bool:
+    """Return True when the address of a client is in one of the networks, or none is named. An unknown address is in none."""
+    if not networks:
+        return True
+    address = parse_address(source)
+    return address is not None and any(address in network for network in networks)
 
 
 def parse_address(text: str) -> Address | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -56,7 +57,8 @@ def build_anonymous(config: Configured, host: Host) -> Running | None:
         return None
     if not access.enabled:
         return None
-    return Running(authenticators=(Anonymous(access),), turned_on_by="anonymous-auth")
+    found = Anonymous(replace(access, networks=config[AnonymousSettings].anonymous_allow_cidr))
+    return Running(authenticators=(found,), turned_on_by="anonymous-auth")
 
 
 # Runs the authenticator of bootstrap tokens, which reads Secrets from the views and follows nothing.

@@ -18,7 +18,6 @@ Rules kept here:
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +27,8 @@ from functools import lru_cache
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.duration import format_duration, parse_long_duration
-from mooring.settings.addresses import Network, parse_address
+from mooring.errors import ConfigError
+from mooring.settings.addresses import MAX_NETWORKS, Network, is_in, parse_network
 from mooring.trust.bootstraptoken.token import TokenError
 
 TOKEN_USED_UP = "TokenUsedUp"  # noqa: S105 - a reason, no secret
@@ -52,8 +52,6 @@ _KNOWN = frozenset(
 MOST_JOINS = 1000
 """Largest number of joins of a limited token. Its keys take 65 kB, a quarter of what all annotations of an object may have, and
 each join writes them again."""
-MOST_NETWORKS = 64
-"""Networks of one token: each request with it compares them all."""
 PARSED = 256
 """Lists of networks that are kept parsed, so that a request with a token does not parse them again."""
 MAX_TEXT = 4096
@@ -85,10 +83,7 @@ class Restrictions:
 
     def allows_address(self, source: str) -> bool:
         """Return True when the token may be used from the address `source`; an unknown address is in no network."""
-        if not self.networks:
-            return True
-        address = parse_address(source)
-        return address is not None and any(address in network for network in self.networks)
+        return is_in(source, self.networks)
 
     def allows_name(self, name: str) -> bool:
         """Return True when a machine may join as node `name`."""
@@ -149,35 +144,18 @@ def parse_max_joins(text: str) -> int:
 def parse_networks(text: str) -> tuple[Network, ...]:
     """Return networks that are joined by commas. Raises TokenError."""
     parts = text.split(",")
-    if len(parts) > MOST_NETWORKS or len(text) > MAX_TEXT:
+    if len(parts) > MAX_NETWORKS or len(text) > MAX_TEXT:
         raise TokenError(
-            f"{ALLOWED_CIDRS}: a token has at most {MOST_NETWORKS} networks of {MAX_TEXT} characters together"
+            f"{ALLOWED_CIDRS}: a token has at most {MAX_NETWORKS} networks of {MAX_TEXT} characters together"
         )
     return tuple(_parse_network(part) for part in parts)
 
 
 def _parse_network(text: str) -> Network:
     try:
-        network: Network | None = ipaddress.ip_network(text.strip())
-    except ValueError:
-        network = None
-    if network is None or "/" not in text or "%" in text:
-        raise TokenError(
-            f"{ALLOWED_CIDRS}: one of the networks is not a network such as 10.1.0.0/16 or fd00:1::/64, with no bits set "
-            f"beyond the prefix{_meant(text.strip())}"
-        )
-    # Addresses of clients are compared as IPv4, so that such a network would hold none of them.
-    if isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None:
-        raise TokenError(f"{ALLOWED_CIDRS}: write an IPv4 network as IPv4, not within ::ffff:0:0/96")
-    return network
-
-
-def _meant(text: str) -> str:
-    """Return the end of an error that names the network of an address with a prefix; "" for another text."""
-    try:
-        return f"; {ipaddress.ip_network(text, strict=False)} is meant" if "/" in text and "%" not in text else ""
-    except ValueError:
-        return ""
+        return parse_network(text, ALLOWED_CIDRS)
+    except ConfigError as error:
+        raise TokenError(str(error)) from None
 
 
 def parse_node_name(text: str) -> str:

@@ -148,8 +148,8 @@ FetchError = cause("fetch", "the request failed ({}); see the server's log")
 """The request failed for a cause that is not in the table."""
 UnauthorizedAnswerError = cause(
     "unauthorized",
-    "the server answered 401 Unauthorized{}: it does not accept anonymous requests; "
-    "enable anonymous authentication there, or join with --discovery-file and --allow-discovery-credentials{}",
+    "the server answered 401 Unauthorized{}: it does not accept anonymous requests from here; enable anonymous authentication "
+    "there, for the network of this machine too, or join with --discovery-file and --allow-discovery-credentials{}",
 )
 ForbiddenAnswerError = cause(
     "forbidden",
