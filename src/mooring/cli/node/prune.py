@@ -313,6 +313,9 @@ class _Pruning:
             since = silence_begin(node, _server_time(self.client))
             if node["metadata"]["uid"] != metadata["uid"]:
                 return CAME_BACK
+            if is_terminating(node):
+                # A finalizer holds it.
+                return GONE
             if since is None:
                 return EXEMPT if may_be_silent(node) else CAME_BACK
             if _server_time(self.client) - since < self.silence:
