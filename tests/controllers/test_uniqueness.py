@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
-from mooring.api.mooring.uniqueness import CertificateUse, condition_of, newer_uses, with_condition, with_use
+from mooring.api.mooring.uniqueness import CertificateUse, condition_of, newer_uses, with_boot, with_condition, with_use
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Create, Requeue, Update
@@ -47,10 +47,15 @@ def identity(*uses: str, **more: Any) -> Obj:
 
 ONE, BACK, TWO = identity(P, C), identity(P, C, P), identity(P, C, P, C)
 FOUND = with_condition(TWO, NOW) or {}
+ENDED = with_condition(TWO, NOW, ends_both=True) or {}
 
 
 def node(boot: str, name: str = "n1") -> Obj:
     return thing(name, status={"nodeInfo": {"bootID": boot}})
+
+
+def revoked(before: timedelta) -> Obj:
+    return thing("node-n1", spec={"nodeName": "n1", "issuedBefore": moment(before), "reason": "keyCompromise"})
 
 
 def kinds(actions: list[Action]) -> list[str]:
@@ -83,8 +88,27 @@ def kinds(actions: list[Action]) -> list[str]:
         pytest.param(
             views(nodeidentities=[TWO]),
             END,
-            ["Create events", "Create certificaterevocations", "Update nodeidentities", "Requeue"],
+            ["Create events", "Update nodeidentities", "Create certificaterevocations", "Requeue"],
             id="two machines that both end",
+        ),
+        pytest.param(
+            views(nodeidentities=[ENDED]),
+            END,
+            ["Create certificaterevocations", "Requeue"],
+            id="two machines that both end, after a crash before the revocation",
+        ),
+        pytest.param(views(nodeidentities=[ENDED]), REPORT, ["Requeue"], id="the same under another policy"),
+        pytest.param(
+            views(nodeidentities=[ENDED], certificaterevocations=[revoked(-HOUR)]),
+            END,
+            ["Update certificaterevocations", "Requeue"],
+            id="the same with a revocation from before the finding",
+        ),
+        pytest.param(
+            views(nodeidentities=[ENDED], certificaterevocations=[revoked(timedelta(seconds=1))]),
+            END,
+            ["Create events", "Update nodeidentities", "Requeue"],
+            id="two machines that have both ended",
         ),
         pytest.param(views(nodeidentities=[FOUND]), END, ["Requeue"], id="a finding that is told already"),
         pytest.param(
@@ -125,7 +149,7 @@ def test_the_end_of_both_moves_an_entry_that_is_there_to_now() -> None:
         "node-n1", spec={"nodeName": "n1", "issuedBefore": moment(-HOUR), "reason": "superseded", "expiresAt": "x"}
     )
     seen = views(nodeidentities=[TWO], certificaterevocations=[present])
-    action = plan(DuplicateIdentityController(END), KEY, seen)[1]
+    action = plan(DuplicateIdentityController(END), KEY, seen)[2]
     assert isinstance(action, Update)
     spec = action.obj["spec"]
     assert (spec["issuedBefore"], spec["reason"], spec["expiresAt"]) == (
@@ -134,6 +158,16 @@ def test_the_end_of_both_moves_an_entry_that_is_there_to_now() -> None:
         "x",
     )
     assert action.obj["metadata"]["resourceVersion"] == "7"
+
+
+def test_a_revocation_that_the_finding_has_is_not_made_again() -> None:
+    """Two boots of a Node whose certificates nobody recorded stand as a finding after the revocation."""
+    obj = {**ENDED, "status": {**ENDED["status"], "certificates": []}}
+    for boot in "ABAB":
+        obj = with_boot(obj, boot, NOW) or obj
+    told = with_condition({**obj, "status": {**obj["status"], "conditions": []}}, NOW, ends_both=True) or {}
+    seen = views(nodeidentities=[told], certificaterevocations=[revoked(timedelta(seconds=1))])
+    assert kinds(plan(DuplicateIdentityController(END), KEY, seen)) == ["Requeue"]
 
 
 def test_two_machines_that_report_one_node_are_found_without_a_certificate() -> None:

@@ -5,8 +5,8 @@ Rules kept here (docs/names-and-membership.md#one-machine-for-each-name):
   DuplicateIdentity of the NodeIdentity with an Event and a line of the log, once for each change.
 * `--duplicate-identity=hold`: a request that one of the two machines makes by itself waits for a person, and says which of the two
   made it. A token that names the node decides as before: an administrator gave it to one machine.
-* `--duplicate-identity=end`: the certificates of both are revoked once, before the condition is written. A certificate that is
-  issued later counts.
+* `--duplicate-identity=end`: the certificates of both are revoked once, after the condition is written, which survives a crash in
+  between. A certificate that is issued later counts.
 * Under `report`, the default, a copy of a machine's files changes nothing for the machine that they were copied from.
 """
 
@@ -22,6 +22,7 @@ from mooring.api.mooring import certificaterevocation
 from mooring.api.mooring.nodeidentity import PLURAL, keys_of, uses_of
 from mooring.api.mooring.uniqueness import (
     DUPLICATE,
+    ENDS_BOTH,
     boot_of,
     condition_of,
     has_expired,
@@ -93,17 +94,29 @@ class DuplicateIdentityController:
 
         judged = with_condition(reported or identity, now, is_accepted, ends_both=self.policy == END)
         changed = judged or reported
-        condition = condition_of(changed or identity)
         waits = (Requeue(now + LOOK),) if is_suspect(changed or identity) else ()
+        ends = self._ends(changed or identity, views, now)
         if changed is None:
-            return waits
-        # First: a crash in between repeats them, and the condition is written once they are made.
-        before = self._before(identity, condition, views, now) if judged is not None else ()
-        announcement = f"{key[1]}: {condition['message']}" if judged is not None else ""
-        return (*before, Update(PLURAL, changed, "status", announcement=announcement), *waits)
+            return (*ends, *waits)
+        told = (self._event(identity, condition_of(changed), now),) if judged is not None else ()
+        announcement = f"{key[1]}: {condition_of(changed)['message']}" if judged is not None else ""
+        # The revocation comes last, because it ends the finding: after a crash the condition calls for it again.
+        return (*told, Update(PLURAL, changed, "status", announcement=announcement), *ends, *waits)
 
-    def _before(self, identity: Obj, condition: Obj, views: Views, now: datetime) -> Sequence[Action]:
-        """Return what is done before the condition changes to this one."""
+    def _ends(self, identity: Obj, views: Views, now: datetime) -> Sequence[Action]:
+        """Return the revocation of both machines, once for a finding that says so; a finding under another policy does not."""
+        condition = condition_of(identity)
+        if self.policy != END or not is_duplicate(identity) or ENDS_BOTH not in condition["message"]:
+            return ()
+        present = views[REVOCATIONS].get(certificaterevocation.node_entry(identity["metadata"]["name"]))
+        if present is not None:
+            made = max(spec_of(present).get("issuedBefore", ""), present["metadata"].get("creationTimestamp", ""))
+            if made >= condition["lastTransitionTime"]:
+                return ()
+        return (_revocation(identity["metadata"]["name"], present, now),)
+
+    def _event(self, identity: Obj, condition: Obj, now: datetime) -> Action:
+        """Return the action that tells a condition."""
         name = identity["metadata"]["name"]
         is_found = condition["status"] == "True"
         event = new_event(
@@ -119,8 +132,7 @@ class DuplicateIdentityController:
             metadata={"name": f"{name}.{int(now.timestamp()):x}"},
             is_warning=is_found,
         )
-        told = Create("events", event)
-        return (told, _revocation(name, views, now)) if is_found and self.policy == END else (told,)
+        return Create("events", event)
 
 
 def _certificate(identity: Obj, use: Obj) -> RecordedCertificate:
@@ -136,11 +148,10 @@ def _certificate(identity: Obj, use: Obj) -> RecordedCertificate:
     )
 
 
-def _revocation(name: str, views: Views, now: datetime) -> Action:
-    """Return the action that revokes every certificate that the node has."""
+def _revocation(name: str, present: Obj | None, now: datetime) -> Action:
+    """Return the action that revokes every certificate that the node has. `present`: an earlier entry of its name."""
     entry = certificaterevocation.node_entry(name)
     spec = {"nodeName": name, "reason": "keyCompromise", "message": REVOKED_TEXT}
-    present = views[REVOCATIONS].get(entry)
     if present is None:
         obj = {"apiVersion": API_VERSION, "kind": "CertificateRevocation", "metadata": {"name": entry}, "spec": spec}
         return Create(REVOCATIONS, obj)

@@ -345,6 +345,8 @@ def with_condition(
     return _with_status(identity, conditions=[*others, condition])
 
 
+ENDS_BOTH = "--duplicate-identity=end"
+"""In the message of a condition whose finding revokes both machines."""
 _ONE_MACHINE = "one machine uses the identity"
 _NO_MACHINE = "the server accepts no certificate of the identity any more"
 
@@ -371,8 +373,8 @@ def described(found: Finding, name: str, *, ends_both: bool = False) -> str:
         )
     if ends_both:
         remedy = (
-            f"The certificates of both were revoked (--duplicate-identity=end). Let the right one join again: mooring token create "
-            f"--node-name {name}"
+            f"The certificates of both were revoked ({ENDS_BOTH}). Let the right one join again: mooring token create --node-name "
+            f"{name}"
         )
     return f"{told}. {remedy}"
 
