@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +16,13 @@ from mooring.trust.discovery.refresh import (
     MergeBase,
     Refreshed,
     digest,
+    follow_cluster,
     merge_base,
     merge_published,
     refresh_cluster,
 )
 from mooring.trust.discovery.trustedcluster import TrustedCluster
-from mooring.trust.httpexchange import CERTIFICATE, TIMEOUT, UNREACHABLE, HttpFailure, Trust
+from mooring.trust.httpexchange import CERTIFICATE, TIMEOUT, UNREACHABLE, HttpFailure, HttpRequest, HttpResponse, Trust
 from mooring.trust.kubeconfig import Cluster, Kubeconfig
 from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
@@ -398,3 +400,43 @@ def test_where_cluster_info_was_not_read_there_is_no_base_for_the_next_merge() -
     document = TrustedCluster(first, None, (), "file", client_ca_pem=CA)
     found = network(info(A), A).drive(merge_published([first], base(A), document))
     assert (found.clusters, found.base) == ((first,), None)
+
+
+# ── entries that any program may have written ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("before", "written", "published", "verifying", "after"),
+    [
+        pytest.param(CA, None, CA, {CA}, CA, id="the CA is the published one"),
+        pytest.param(CA, None, BOTH, {CA, BOTH}, BOTH, id="a second CA is published"),
+        pytest.param(BOTH, None, OTHER_CA, {BOTH, OTHER_CA}, OTHER_CA, id="the first was retired"),
+        pytest.param(CA, None, OTHER_CA, {CA, OTHER_CA}, OTHER_CA, id="another CA, which verifies the server as well"),
+        pytest.param(CA, None, OTHER_CA, {CA}, CA, id="another CA, behind something that has the known one"),
+        pytest.param(b"", None, OTHER_CA, {b""}, b"", id="the roots of the machine, in front of the cluster"),
+        pytest.param(CA, base(A), OTHER_CA, {CA, OTHER_CA}, OTHER_CA, id="with a base the published one follows"),
+        pytest.param(CA, base(A, ca=BOTH), OTHER_CA, {CA, OTHER_CA}, CA, id="and one that was set by hand stays"),
+    ],
+)
+def test_a_ca_that_was_set_for_something_in_front_of_the_cluster_stays(
+    before: bytes, written: MergeBase | None, published: bytes, verifying: set[bytes], after: bytes
+) -> None:
+    """`verifying`: bundles under which the server is verified."""
+
+    def answer(count: int, request: HttpRequest) -> HttpResponse | HttpFailure:
+        trust = request.target
+        assert isinstance(trust, Trust)
+        if trust.ca_pem in verifying:
+            return HttpResponse(200, json.dumps(info(A, ca=published)).encode())
+        return HttpFailure(CERTIFICATE, "unable to get local issuer certificate")
+
+    servers = Network({A: Server(None, override=answer)})
+    found = servers.drive(follow_cluster(known(A, ca=before), written))
+    assert found.clusters[0].ca_pem == after
+    assert order(found)[0] == A
+
+
+def test_an_entry_finds_its_cluster_by_the_addresses_that_were_published_before() -> None:
+    found = network(info(B), B).drive(follow_cluster(known(A), base(A, B)))
+    assert order(found) == [B]
+    assert found.base == base(B)

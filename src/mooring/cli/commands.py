@@ -100,6 +100,9 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "csr approve": CommandEntry("mooring.cli.csr.decision:approve", "Approve certificate signing requests."),
         "csr deny": CommandEntry("mooring.cli.csr.decision:deny", "Deny certificate signing requests."),
         "kubeconfig user": CommandEntry("mooring.cli.kubeconfig:user", "Issue a client certificate, as a kubeconfig."),
+        "kubeconfig refresh": CommandEntry(
+            "mooring.cli.kubeconfigrefresh:refresh", "Bring a kubeconfig up to date with its cluster."
+        ),
         "serviceaccount token": CommandEntry(
             "mooring.cli.serviceaccount:token", "Issue a token for a ServiceAccount, as kubectl create token does."
         ),

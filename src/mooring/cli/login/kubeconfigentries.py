@@ -290,7 +290,7 @@ class KubeconfigFiles:
                 raise ConfigError("the kubeconfig has been changed by another program meanwhile; run the command again")
             texts = {path: text for path, (_, text) in opened.items()}
             for kind, name, fields in planned.changed:
-                owner = self._owner(kind, name)
+                owner = self.owner(kind, name)
                 texts[owner] = set_fields(texts[owner], kind, name, fields).encode()
             if planned.added != Kubeconfig():
                 texts[self.target] = add_entries(texts[self.target], planned.added).encode()
@@ -324,12 +324,12 @@ class KubeconfigFiles:
         return [kubeconfigfiles.read(path) if path.exists() else Kubeconfig() for path in self._paths]
 
     def _touched(self, plan: EntryPlan) -> set[Path]:
-        touched = {self._owner(kind, name) for kind, name, _ in plan.changed}
+        touched = {self.owner(kind, name) for kind, name, _ in plan.changed}
         if plan.added != Kubeconfig():
             touched.add(self.target)
         return touched | ({self._owner_of_current()} if plan.current else set())
 
-    def _owner(self, kind: str, name: str) -> Path:
+    def owner(self, kind: str, name: str) -> Path:
         """Return the first file that has an entry: the merged kubeconfig has that one."""
         pairs = zip(self._paths, self._configs(), strict=True)
         return next(path for path, config in pairs if any(entry.name == name for entry in getattr(config, kind)))

@@ -25,7 +25,7 @@ from mooring.trust.discovery.errors import (
     SignatureMissingError,
     UnusableClusterInfoError,
 )
-from mooring.trust.discovery.pins import Pin, check_pins
+from mooring.trust.discovery.pins import Pin, check_pins, pins_of
 from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
 from mooring.trust.httpexchange import (
     ACCEPT_JSON,
@@ -313,17 +313,28 @@ def _json_object(step: str, body: bytes) -> Mapping[str, Any]:
 # Everything else in cluster-info is ignored: it is not signed by a token that the user has.
 
 
-def pinned_ca(server: str, pins: Collection[Pin]) -> Exchange[bytes]:
-    """Return the pinned certificates of the CA of `server` (an https URL), as PEM. Raises DiscoveryError."""
+def _named_ca(server: str) -> Exchange[bytes]:
+    """Return the CA that an unverified cluster-info names, as PEM. Raises DiscoveryError."""
     step = f"fetching cluster-info from {server} (step 1)"
     # Nothing is sent that could be stolen, and nothing is believed but the CA, which is compared next.
     data = read_cluster_info(step, (yield from send(cluster_info_request(server, UNVERIFIED))))
     try:
-        cluster = discovery_cluster(parse_kubeconfig(data.get(clusterinfo.KUBECONFIG_KEY, "")))
+        return discovery_cluster(parse_kubeconfig(data.get(clusterinfo.KUBECONFIG_KEY, ""))).ca_pem
     except KubeconfigError as error:
         raise UnusableClusterInfoError(step, str(error)) from None
 
-    pinned = check_pins(cluster.ca_pem, pins, f"comparing the CA of {server} with the pins (step 2)")
+
+def named_pins(server: str) -> Exchange[tuple[Pin, ...]]:
+    """Return the pins of the CA that whatever answers at `server` names, for a person to compare. Nothing proves them.
+
+    Raises DiscoveryError, PkiError.
+    """
+    return pins_of((yield from _named_ca(server)))
+
+
+def pinned_ca(server: str, pins: Collection[Pin]) -> Exchange[bytes]:
+    """Return the pinned certificates of the CA of `server` (an https URL), as PEM. Raises DiscoveryError."""
+    pinned = check_pins((yield from _named_ca(server)), pins, f"comparing the CA of {server} with the pins (step 2)")
     # Without other certificates of the bundle: one beside the pinned CA may be an attacker's.
     ca_pem = bundles.certificates_pem(pinned)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.apimachinery.schema import Obj
+from mooring.pki.x509 import bundles
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import SUPERSEDED_KEY
 from mooring.trust.discovery.errors import CertificateError, DiscoveryError, UnusableClusterInfoError
@@ -150,12 +151,37 @@ def refresh_cluster(
 
     Raises DiscoveryError when no address responds under the CAs that the member knows, or none under those published now.
     """
-    typed = [Cluster(endpoint, url_of(endpoint), known[0].ca_pem) for endpoint in endpoints]
-    candidates = [*known, *(one for one in typed if one.server not in {k.server for k in known})]
     # Under the CAs that the member knows: what was read is the cluster's own.
-    responding, published = yield from _first_published(candidates)
+    responding, published = yield from _first_published(_candidates(known, endpoints))
     merged = yield from merge_published(known, base, published, responding)
     return Refreshed(merged.clusters, merged.base, published)
+
+
+def follow_cluster(known: Sequence[Cluster], base: MergeBase | None) -> DiscoveryExchange[Refreshed]:
+    """Read cluster-info and merge it with the addresses in a kubeconfig that any program may have written.
+
+    Without a base nothing tells what was set locally. A CA that cluster-info does not name stays where the server has no
+    certificate of those that it names: the entry is about something in front of the server. Raises as `refresh_cluster` does.
+    """
+    endpoints = [] if base is None else [address_of(server) for server in base.servers]
+    responding, published = yield from _first_published(_candidates(known, endpoints))
+    if base is None and not _have_common_ca(known[0].ca_pem, published.ca_pem):
+        try:
+            yield from prove_server(replace(responding, ca_pem=published.ca_pem))
+        except CertificateError:
+            base = MergeBase((), "", "")
+    merged = yield from merge_published(known, base, published, responding)
+    return Refreshed(merged.clusters, merged.base, published)
+
+
+def _candidates(known: Sequence[Cluster], endpoints: Sequence[str]) -> Sequence[Cluster]:
+    typed = [Cluster(endpoint, url_of(endpoint), known[0].ca_pem) for endpoint in endpoints]
+    return [*known, *(one for one in typed if one.server not in {k.server for k in known})]
+
+
+def _have_common_ca(one: bytes, other: bytes) -> bool:
+    first, second = ({ca.der for ca in bundles.certificates_among(pem)} if pem else set() for pem in (one, other))
+    return bool(first & second)
 
 
 def merge_published(

@@ -1,0 +1,296 @@
+"""`mooring kubeconfig refresh`: bring a kubeconfig up to date with what its cluster publishes.
+
+Rules kept here (docs/keep-a-kubeconfig-fresh.md):
+* cluster-info is read anonymously under the CAs that the entry has, or under a pin. What it names replaces address, CA, proxy and
+  TLS name of the entry (`mooring.trust.discovery.refresh`). Users and contexts stay.
+* An entry remembers what was published. So the next refresh tells what was set by hand, which stays, and finds the cluster by its
+  other addresses.
+* The network is asked first. The file is then changed under kubectl's lock, whole or not at all, if the entry is still as it was.
+* A server that the known CAs do not verify changes nothing: the error says what a person compares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mooring.apimachinery.schema import Obj
+from mooring.cli.login.kubeconfigentries import KubeconfigFiles, locked
+from mooring.cli.options.flags import REPORTED, not_empty, output_option, usage
+from mooring.cli.printing import clean, echo, print_document, redacted
+from mooring.client import kubeconfigfiles
+from mooring.client.files import read_limited, replace_content
+from mooring.client.http.requests import drive_fetching
+from mooring.clock import Clock, SystemClock
+from mooring.errors import ConfigError, PeerError
+from mooring.pki.errors import PkiError
+from mooring.pki.x509 import bundles
+from mooring.settings.declaration import split_commas
+from mooring.trust.discovery.errors import CertificateError, DiscoveryError
+from mooring.trust.discovery.fetch import named_pins, pinned_ca
+from mooring.trust.discovery.pins import Pin, parse_pin, pin_of, pins_of
+from mooring.trust.discovery.refresh import BASE, MergeBase, Refreshed, follow_cluster, merge_base
+from mooring.trust.discovery.trustedcluster import TrustedCluster
+from mooring.trust.kubeconfig import (
+    Cluster,
+    Kubeconfig,
+    KubeconfigUser,
+    address_of,
+    flatten_cluster,
+    flatten_user,
+    other_addresses,
+)
+from mooring.trust.kubeconfigtext import add_entries, parse_kubeconfig, remove_entries, set_fields
+
+
+@dataclass(slots=True)
+class FollowedCluster:
+    """A cluster of a kubeconfig, and what became of it."""
+
+    path: Path
+    name: str
+    server: str = ""
+    changes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    problem: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Return it for JSON and YAML."""
+        return {
+            "file": str(self.path),
+            "cluster": self.name,
+            "server": self.server,
+            "changes": self.changes,
+            "warnings": self.warnings,
+            "problem": self.problem,
+        }
+
+    def lines(self, *, dry_run: bool) -> list[str]:
+        """Return it for the screen."""
+        if not self.changes:
+            return [f"{self.path}: cluster {self.name} is as the cluster publishes it"]
+        return [f"{self.path}: cluster {self.name}{' would get' if dry_run else ''}: {one}" for one in self.changes]
+
+
+@click.command("refresh")
+@click.option(
+    "--kubeconfig",
+    default="",
+    callback=not_empty,
+    metavar="FILE",
+    help="Kubeconfig to bring up to date. [default: $KUBECONFIG, ~/.kube/config]",
+)
+@click.option(
+    "--context", "context_name", default="", metavar="NAME", help="Context of the cluster. [default: the current one]"
+)
+@click.option("--all", "is_all", is_flag=True, help="Every cluster of the kubeconfig that publishes itself.")
+@click.option(
+    "--discovery-token-ca-cert-hash",
+    "pins",
+    multiple=True,
+    metavar="sha256:HEX",
+    help="Pin of the present CA, for a cluster whose CA was replaced without the former one; repeatable.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would change, and write nothing.")
+@output_option(*REPORTED)
+def refresh(kubeconfig: str, context_name: str, is_all: bool, pins: Sequence[str], dry_run: bool, output: str) -> None:
+    """Bring addresses, CAs, proxy and TLS name of a kubeconfig up to date with its cluster.
+
+    The cluster is verified by the CAs that the kubeconfig has. Credentials stay, and none is sent.
+    """
+    if is_all and (context_name or pins):
+        raise click.UsageError("--all cannot be combined with --context and --discovery-token-ca-cert-hash")
+    with usage():
+        pinned = {parse_pin(text) for text in split_commas(pins)}
+    files = KubeconfigFiles(kubeconfig)
+    config = files.read()
+    names = [one.name for one in config.clusters] if is_all else [_cluster_name(config, context_name)]
+    clock = SystemClock()
+    found = [_refreshed(files.owner("clusters", name), name, pinned, clock, dry_run=dry_run) for name in names]
+    if output != "text":
+        print_document(
+            {"kind": "KubeconfigRefresh", "dryRun": dry_run, "clusters": [one.document() for one in found]}, output
+        )
+    else:
+        for one in found:
+            if not one.problem:
+                echo(*map(clean, one.lines(dry_run=dry_run)))
+            for warning in one.warnings:
+                echo(clean(f"Warning: {warning}"), err=True)
+    problems = [one for one in found if one.problem]
+    if problems:
+        raise PeerError("; ".join(f"cluster {one.name}: {one.problem}" for one in problems))
+
+
+def _cluster_name(config: Kubeconfig, context_name: str) -> str:
+    """Return the cluster of a context. Raises ConfigError."""
+    name = context_name or config.current_context
+    context = config.context(name)
+    if context is None or config.cluster(context.cluster) is None:
+        raise ConfigError(
+            f'the kubeconfig has no context "{name}" with a cluster'
+            if name
+            else "the kubeconfig has no current context: name one with --context, or give --all"
+        )
+    return context.cluster
+
+
+def _refreshed(path: Path, name: str, pins: Collection[Pin], clock: Clock, *, dry_run: bool) -> FollowedCluster:
+    """Bring one cluster of a file up to date."""
+    done = FollowedCluster(path, name)
+    try:
+        config = kubeconfigfiles.read(path)
+        entry = config.cluster(name)
+        assert entry is not None  # the file is the one that has it
+        done.server = entry.server
+        flat, others = flatten_cluster(entry, _read), other_addresses(config, entry)
+        found = asyncio.run(follow((flat, *others), merge_base(entry), pins, clock))
+        done.changes, done.server = described(flat, others, found), found.clusters[0].server
+        done.warnings = [
+            text for user in _users_of(config, name) if (text := _warning(user, flat.ca_pem, found.published))
+        ]
+        if not dry_run:
+            write(path, entry, others, found)
+    except (ConfigError, PeerError, PkiError) as error:
+        done.problem = redacted(str(error))
+    return done
+
+
+async def follow(known: Sequence[Cluster], base: MergeBase | None, pins: Collection[Pin], clock: Clock) -> Refreshed:
+    """Return the addresses of a cluster as it publishes them now. Raises DiscoveryError that says what to compare, ConfigError."""
+    if known[0].insecure_skip_tls_verify:
+        raise ConfigError(
+            f"the entry of {known[0].server} skips verification: nothing proves what its cluster publishes"
+        )
+    if pins:
+        ca_pem = await drive_fetching(pinned_ca(known[0].server, pins), clock)
+        known, base = [replace(one, ca_pem=ca_pem) for one in known], None
+    try:
+        return await drive_fetching(follow_cluster(known, base), clock)
+    except CertificateError as error:
+        raise ConfigError(f"{error}. {await _advice(known[0].server, clock)}") from None
+
+
+async def _advice(server: str, clock: Clock) -> str:
+    """Return what a person does where the known CAs do not verify the server: it has a new CA, or is another one."""
+    try:
+        seen = ", ".join(map(str, await drive_fetching(named_pins(server), clock)))
+    except (DiscoveryError, PkiError):
+        return "If the CA of the cluster was replaced without this file, ask an administrator for its hash"
+    return (
+        f"The machine there names the CA {seen}. If the CA of the cluster was replaced because it was compromised, compare that "
+        "with an administrator of the cluster (mooring token create --print-join-command prints the hash), and run: mooring "
+        "kubeconfig refresh --discovery-token-ca-cert-hash HASH"
+    )
+
+
+def described(before: Cluster, others: Sequence[Cluster], found: Refreshed) -> list[str]:
+    """Return what changes, in words: pins of CAs, addresses, and the rest of the way."""
+    after = found.clusters[0]
+    old, new = (dict.fromkeys(map(str, pins_of(one.ca_pem))) if one.ca_pem else {} for one in (before, after))
+    changes = [f"CA {pin} is added" for pin in new if pin not in old]
+    changes += [f"CA {pin} is removed" for pin in old if pin not in new]
+    if not changes and before.ca_pem.strip() != after.ca_pem.strip():
+        changes.append("the certificates of its CAs are renewed")
+    words = {"server": "server", "tls_server_name": "TLS name", "proxy_url": "proxy"}
+    for name, word in words.items():
+        was, now = getattr(before, name), getattr(after, name)
+        if was != now:
+            # The URL of a proxy may have a password.
+            changes.append(
+                f"another {word}"
+                if name == "proxy_url"
+                else f"{word} {now or 'of the address'} in place of {was or 'none'}"
+            )
+    known, now_known = ({one.server for one in each} for each in (others, found.clusters[1:]))
+    if others and known != now_known:
+        changes.append(f"further addresses {', '.join(sorted(now_known)) or 'none'}")
+    return changes
+
+
+def _users_of(config: Kubeconfig, cluster: str) -> Sequence[KubeconfigUser]:
+    names = dict.fromkeys(one.user for one in config.contexts if one.cluster == cluster)
+    return [user for name in names if (user := config.user(name)) is not None]
+
+
+def _warning(user: KubeconfigUser, known: bytes, published: TrustedCluster) -> str:
+    """Return the sentence about a client certificate whose CA the cluster gives up or has given up; "" without one.
+
+    `known`: the CAs that the entry had. Only one of those can have been given up: others may sign for the servers, too.
+    """
+    try:
+        flat = flatten_user(user, _read)
+        leaf = bundles.certificates(flat.certificate_pem)[0] if flat.certificate_pem else None
+        now, before = (bundles.certificates_among(pem) if pem else () for pem in (published.client_ca_pem, known))
+    except (ConfigError, PkiError):
+        return ""
+    if leaf is None:
+        return ""
+    issuer = next((ca for ca in now if leaf.is_issued_by(ca)), None)
+    if issuer is not None and str(pin_of(issuer)) in published.superseded:
+        state = "that the cluster is about to retire"
+    elif issuer is None and any(map(leaf.is_issued_by, before)):
+        state = "that the cluster accepts no more"
+    else:
+        return ""
+    return (
+        f"the client certificate of {user.name} is of a CA {state}: ask an administrator for another file (mooring kubeconfig user "
+        f"{user.name})"
+    )
+
+
+def write(path: Path, before: Cluster, others: Sequence[Cluster], found: Refreshed) -> bool:
+    """Write what changes into a kubeconfig, and return whether anything does. `before`: the entry as it was read, `others` those
+    of its further addresses. Raises ConfigError for an entry that was changed meanwhile.
+    """
+    with locked(path) as (real, text):
+        config = parse_kubeconfig(text)
+        present = config.cluster(before.name)
+        if present is None or (present.server, present.ca_pem) != (before.server, before.ca_pem):
+            raise ConfigError(
+                f"the cluster {before.name} of {path} was changed by another program meanwhile; run this again"
+            )
+        changed = set_fields(text, "clusters", before.name, _fields(before, found)).encode()
+        wanted = {address_of(one.server): one for one in found.clusters[1:]} if others else {}
+        there = {one.name for one in others}
+        for name in there & wanted.keys():
+            changed = set_fields(changed, "clusters", name, _way_fields(wanted[name])).encode()
+        # A stale one would keep a CA that was retired.
+        changed = remove_entries(changed, {"clusters": there - wanted.keys(), "users": (), "contexts": ()}).encode()
+        free = {name for name in wanted if config.cluster(name) is None}
+        added = tuple(replace(wanted[name], name=name, extensions=()) for name in wanted if name in free)
+        changed = add_entries(changed, Kubeconfig(added)).encode() if added else changed
+        if parse_kubeconfig(changed) == config:
+            return False
+        replace_content(real, changed)
+        return True
+
+
+def _fields(before: Cluster, found: Refreshed) -> Mapping[str, Any]:
+    way = found.clusters[0]
+    fields = _way_fields(way)
+    if before.ca_file and _read(before.ca_file) == way.ca_pem:
+        del fields["certificate-authority"], fields["certificate-authority-data"]
+    others: list[Obj] = [one for one in before.extensions if one.get("name") != BASE]
+    return {**fields, "extensions": [*others, *([found.base.extension()] if found.base is not None else [])] or None}
+
+
+def _way_fields(way: Cluster) -> dict[str, Any]:
+    return {
+        "server": way.server,
+        "certificate-authority": None,
+        "certificate-authority-data": base64.b64encode(way.ca_pem).decode() or None,
+        "tls-server-name": way.tls_server_name or None,
+        "proxy-url": way.proxy_url or None,
+        "disable-compression": way.disable_compression or None,
+    }
+
+
+def _read(path: str) -> bytes:
+    return read_limited(Path(path))

@@ -1,0 +1,213 @@
+"""`mooring kubeconfig refresh`: files of people follow addresses and CAs of their cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mooring.cli import kubeconfigrefresh
+from mooring.pki.x509.bundles import certificates
+from mooring.trust.discovery.pins import pin_of
+from mooring.trust.kubeconfigtext import parse_kubeconfig
+from tests.support.commandline import CommandLine, mooring
+from tests.support.liveserver import LiveServer, start_server
+from tests.support.polling import eventually
+from tests.support.ports import free_port
+
+__all__ = ["mooring"]
+PLURAL = "certificateauthorityrollovers"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LiveServer]:
+    server = start_server(tmp_path / "data")
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def issued(mooring: CommandLine, server: LiveServer, path: Path, name: str = "bob") -> Path:
+    mooring.done("kubeconfig", "user", name, "--out", str(path), "--kubeconfig", str(server.kubeconfig))
+    return path
+
+
+def pins(path: Path) -> list[str]:
+    return [str(pin_of(one)) for one in certificates(parse_kubeconfig(path.read_text()).clusters[0].ca_pem)]
+
+
+def published_pins(server: LiveServer) -> list[str]:
+    return [str(pin_of(one)) for one in certificates(server.ca_pem)]
+
+
+def move(mooring: CommandLine, server: LiveServer, phase: str, *words: str) -> None:
+    mooring("ca", "rollover", *words, "--kubeconfig", str(server.kubeconfig))
+
+    def reached() -> bool:
+        found: Any = server.run(lambda client: client.get(PLURAL, "cluster-ca"))
+        return bool((found.get("status") or {}).get("phase") == phase)
+
+    eventually(reached, server)
+
+
+def refreshed(mooring: CommandLine, path: Path, *words: str) -> Any:
+    outcome = mooring("kubeconfig", "refresh", "--kubeconfig", str(path), "-o", "json", *words)
+    assert outcome.out, outcome.err
+    (found,) = json.loads(outcome.out)["clusters"]
+    return {**found, "code": outcome.code}
+
+
+def test_a_file_follows_the_ca_through_a_rollover(mooring: CommandLine, server: LiveServer, tmp_path: Path) -> None:
+    bob = issued(mooring, server, tmp_path / "bob.conf")
+    absent = Path(shutil.copy(bob, tmp_path / "absent.conf"))
+    before = refreshed(mooring, bob)
+    assert (before["changes"], before["warnings"], before["problem"]) == ([], [], "")
+    (old,) = pins(bob)
+
+    move(mooring, server, "TrustBoth", "start")
+    asked = refreshed(mooring, bob, "--dry-run")
+    assert pins(bob) == [old]
+    assert refreshed(mooring, bob)["changes"] == asked["changes"]
+    assert pins(bob) == published_pins(server)
+    assert mooring.done("auth", "whoami", "--kubeconfig", str(bob))
+
+    move(mooring, server, "IssueNew", "advance")
+    move(mooring, server, "Drain", "advance")
+    (warning,) = refreshed(mooring, bob)["warnings"]
+    assert warning == (
+        "the client certificate of bob is of a CA that the cluster is about to retire: ask an administrator for another file "
+        "(mooring kubeconfig user bob)"
+    )
+    move(mooring, server, "Done", "advance", "--force")
+    for path in (bob, absent):
+        found = refreshed(mooring, path)
+        assert f"CA {old} is removed" in found["changes"]
+        assert "of a CA that the cluster accepts no more" in found["warnings"][0]
+        assert pins(path) == published_pins(server) != [old]
+    # The file of a person who got another certificate works.
+    again = issued(mooring, server, tmp_path / "again.conf")
+    assert refreshed(mooring, again)["changes"] == []
+
+
+def test_after_a_compromised_ca_a_person_compares(mooring: CommandLine, server: LiveServer, tmp_path: Path) -> None:
+    bob = issued(mooring, server, tmp_path / "bob.conf")
+    content = bob.read_text()
+    move(mooring, server, "TrustBoth", "start", "--compromised")
+    for phase in ("IssueNew", "Drain", "Done"):
+        move(mooring, server, phase, "advance", "--force", "--compromised")
+    (new,) = published_pins(server)
+    failed = mooring("kubeconfig", "refresh", "--kubeconfig", str(bob))
+    assert failed.code == 1
+    assert f"The machine there names the CA {new}." in failed.err
+    assert "mooring kubeconfig refresh --discovery-token-ca-cert-hash HASH" in failed.err
+    assert bob.read_text() == content
+
+    wrong = mooring(
+        "kubeconfig", "refresh", "--kubeconfig", str(bob), "--discovery-token-ca-cert-hash", f"sha256:{'0' * 64}"
+    )
+    assert (wrong.code, bob.read_text()) == (1, content)
+    assert "no CA of the cluster has a pinned public key" in wrong.err
+    found = refreshed(mooring, bob, "--discovery-token-ca-cert-hash", new)
+    assert (found["code"], found["problem"]) == (0, "")
+    assert pins(bob) == [new]
+
+
+def test_a_file_follows_the_addresses_and_keeps_what_is_not_the_clusters(
+    mooring: CommandLine, server: LiveServer, tmp_path: Path
+) -> None:
+    bob, gone = issued(mooring, server, tmp_path / "bob.conf"), f"https://127.0.0.1:{free_port()}"
+    assert refreshed(mooring, bob)["changes"] == []
+    # From when the cluster had another server, which is gone.
+    kept = yaml.safe_load(bob.read_text().replace(f"    server: {server.url}", f"    server: {gone}"))
+    (extension,) = kept["clusters"][0]["cluster"]["extensions"]
+    extension["extension"]["servers"].insert(0, gone)
+    foreign = {"name": "example.com/x", "extension": {"a": 1}}
+    kept["clusters"][0]["cluster"]["extensions"].append(foreign)
+    kept["preferences"] = {"colors": True}
+    kept["contexts"][0]["context"]["namespace"] = "team"
+    kept["clusters"].append({"name": "other", "cluster": {"server": "https://192.0.2.1:6443"}})
+    bob.write_text(yaml.safe_dump(kept))
+    found = refreshed(mooring, bob)
+    assert found["changes"] == [f"server {server.url} in place of {gone}"]
+    now = yaml.safe_load(bob.read_text())
+    assert now["clusters"][0]["cluster"]["server"] == server.url
+    assert foreign in now["clusters"][0]["cluster"]["extensions"]
+    for key in ("preferences", "contexts", "users"):
+        assert now[key] == kept[key]
+    assert now["clusters"][1] == kept["clusters"][1]
+    assert bob.stat().st_mode & 0o777 == 0o600
+    before = bob.stat()
+    assert refreshed(mooring, bob)["changes"] == []
+    assert bob.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_file_of_several_addresses_keeps_them_in_step(
+    mooring: CommandLine, server: LiveServer, tmp_path: Path
+) -> None:
+    bob, gone = issued(mooring, server, tmp_path / "bob.conf"), f"127.0.0.1:{free_port()}"
+    refreshed(mooring, bob)
+    config = yaml.safe_load(bob.read_text())
+    entry = config["clusters"][0]["cluster"]
+    entry["extensions"][0]["extension"]["servers"].append(f"https://{gone}")
+    further = {"server": f"https://{gone}", "certificate-authority-data": entry["certificate-authority-data"]}
+    config["clusters"].append({"name": gone, "cluster": further})
+    bob.write_text(yaml.safe_dump(config))
+    assert refreshed(mooring, bob)["changes"] == ["further addresses none"]
+    assert [one["name"] for one in yaml.safe_load(bob.read_text())["clusters"]] == ["kubernetes"]
+
+
+def test_an_entry_that_changed_meanwhile_is_left_alone(
+    mooring: CommandLine, server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob = issued(mooring, server, tmp_path / "bob.conf")
+    other = bob.read_text().replace(server.url, "https://192.0.2.1:6443")
+    written = kubeconfigrefresh.write
+
+    def changed(*arguments: Any) -> bool:
+        bob.write_text(other)
+        return written(*arguments)
+
+    monkeypatch.setattr(kubeconfigrefresh, "write", changed)
+    assert "was changed by another program meanwhile" in refreshed(mooring, bob)["problem"]
+    assert bob.read_text() == other
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--context", "nowhere"], 1, 'the kubeconfig has no context "nowhere"'),
+        (["--all", "--context", "x"], 2, "--all cannot be combined with --context"),
+        (["--discovery-token-ca-cert-hash", "md5:0"], 2, "invalid CA hash"),
+        (["--kubeconfig", ""], 2, "--kubeconfig"),
+    ],
+    ids=str,
+)
+def test_wrong_words(mooring: CommandLine, tmp_path: Path, words: list[str], code: int, message: str) -> None:
+    path = tmp_path / "x.conf"
+    path.write_text("apiVersion: v1\nkind: Config\n")
+    outcome = mooring("kubeconfig", "refresh", "--kubeconfig", str(path), *words)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert message in outcome.err
+
+
+def test_clusters_that_cannot_be_asked_do_not_stop_the_others(
+    mooring: CommandLine, server: LiveServer, tmp_path: Path
+) -> None:
+    bob = issued(mooring, server, tmp_path / "bob.conf")
+    config = yaml.safe_load(bob.read_text())
+    gone, unsafe = f"https://127.0.0.1:{free_port()}", server.url
+    config["clusters"].insert(0, {"name": "gone", "cluster": {"server": gone}})
+    config["clusters"].append({"name": "unsafe", "cluster": {"server": unsafe, "insecure-skip-tls-verify": True}})
+    bob.write_text(yaml.safe_dump(config))
+    outcome = mooring("kubeconfig", "refresh", "--all", "--kubeconfig", str(bob))
+    assert outcome.code == 1
+    assert "cluster kubernetes is as the cluster publishes it" in outcome.out
+    assert "cluster gone: " in outcome.err
+    assert "cluster unsafe: the entry of" in outcome.err
+    assert "skips verification" in outcome.err
