@@ -102,7 +102,7 @@ def test_another_api_server_is_judged_as_far_as_it_tells(mooring: CommandLine, t
         (["--accept", "audit-off"], "--accept needs --cluster"),
         (["--kubeconfig", "x"], "--kubeconfig needs --cluster"),
         (["--context", "x"], "--context needs --cluster"),
-        (["--data-dir", "x"], "--data-dir needs --cluster"),
+        (["--cluster", "--server", "https://x"], "--server is not for --cluster"),
         (["--cluster", "192.0.2.1:6443"], "ADDRESS is not for --cluster"),
         (["--cluster", "--node-name", "x"], "--node-name is not for --cluster"),
         (["--cluster", "--token", "abcdef.0123456789abcdef"], "--token is not for --cluster"),

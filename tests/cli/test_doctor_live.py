@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -17,19 +18,28 @@ import pytest
 
 from mooring.agent.doctor import probes
 from mooring.agent.join import join
+from mooring.agent.pairfiles import Pair
+from mooring.agent.state import NodeState
+from mooring.agent.steps import JoinError
 from mooring.cli.main import SECRET_OPTIONS
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import BootstrapToken, parse_token
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.doctor import SILENT, TcpAttempt
+from mooring.trust.kubeconfig import Cluster, cluster_info_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support.commandline import CommandLine, Outcome, mooring, process
+from tests.support.connectproxy import connect_proxy
 from tests.support.joinplans import join_options, join_plan
-from tests.support.liveserver import LiveServer, live_server
+from tests.support.kubernetespeer import VERSION as VERSION_OF_PEER
+from tests.support.kubernetespeer import kubernetes_peer
+from tests.support.liveserver import LiveServer, live_server, manual_approval
 from tests.support.peer import Answer, ReceivedRequest, Reply, byte_peer, http_peer
+from tests.support.supervisorpeer import PASSWORD, supervisor_peer
 from tests.support.testca import ThrowawayCA
 
-__all__ = ["live_server", "mooring"]
+__all__ = ["live_server", "manual_approval", "mooring"]
 TOKEN = "abcdef.1123456789abcdef"
 VERSION = json.dumps({"major": "1", "minor": "34", "gitVersion": "v1.34.0"}).encode()
 Doctor = Callable[..., dict[str, Any]]
@@ -167,6 +177,29 @@ def test_a_proxy_that_does_not_listen(doctor: Doctor, monkeypatch: pytest.Monkey
     assert "verysecretword" not in json.dumps(found)
 
 
+def test_a_way_through_a_proxy(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    ca = ThrowawayCA()
+    with (
+        http_peer(api_server(ca, TOKEN), ca.server("api.test")) as peer,
+        connect_proxy(peer.port) as proxy,
+        connect_proxy(refusal=b"HTTP/1.1 403 Forbidden by policy\r\n\r\n") as refusing,
+    ):
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        found = doctor("api.test:6443", "--discovery-token-ca-cert-hash", pin(ca))
+        assert found["healthy"], found["summary"]
+        # This machine resolves and connects the proxy, which connects the server.
+        assert found["by"]["names"]["facts"]["host"] == "127.0.0.1"
+        assert "api.test" in found["by"]["tls"]["facts"]["names"]
+        assert {head.split(" ")[1] for head in proxy.heads if head} == {"api.test:6443"}
+        monkeypatch.setenv("HTTPS_PROXY", refusing.url)
+        check(doctor("api.test:6443"), "tcp", 11, "refuses: HTTP/1.1 403 Forbidden by policy", "NO_PROXY")
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url.replace("http:", "socks4:"))
+        check(doctor("api.test:6443"), "proxy", 11, "HTTPS_PROXY", "NO_PROXY")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.0/8")
+        excepted = doctor(peer.endpoint)["by"]["proxy"]
+        assert excepted["message"] == "HTTPS_PROXY is set, and NO_PROXY excepts 127.0.0.1"
+
+
 # ── the program that answers ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -291,6 +324,94 @@ def test_a_token_that_the_server_does_not_accept(doctor: Doctor) -> None:
     check(found, "token", 15, 'does not accept token id "abcdef"', "mooring token list")
 
 
+def status(code: int, reason: str) -> Reply:
+    body = {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": f"it is {reason}"}
+    return Reply(code, json.dumps(body).encode())
+
+
+def reviews(*, allowed: bool) -> Answer:
+    """Answer as kube-apiserver does to the reviews of a token, which may look up no Node."""
+
+    def answer(asked: ReceivedRequest) -> Reply:
+        if asked.path.endswith("/selfsubjectreviews"):
+            user = {"username": "system:bootstrap:abcdef", "groups": ["system:bootstrappers"]}
+            return Reply(201, json.dumps({"kind": "SelfSubjectReview", "status": {"userInfo": user}}).encode())
+        if asked.path.endswith("/selfsubjectaccessreviews"):
+            return Reply(201, json.dumps({"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}).encode())
+        return status(403, "Forbidden")
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("more", "step", "code", "text"),
+    [
+        (reviews(allowed=True), "", 0, "nothing is broken"),
+        # A server before Kubernetes 1.28.
+        (lambda asked: status(404, "NotFound"), "", 0, "nothing is broken"),
+        (reviews(allowed=False), "token", 15, "does not let it request certificates; bind its groups"),
+        (lambda asked: status(500, "InternalError"), "token", 15, "it is InternalError"),
+    ],
+)
+def test_the_answer_to_a_token(doctor: Doctor, more: Answer, step: str, code: int, text: str) -> None:
+    ca = ThrowawayCA()
+    with http_peer(api_server(ca, TOKEN, more=more), ca.server()) as peer:
+        found = doctor(peer.endpoint, "--token", TOKEN, "--discovery-token-ca-cert-hash", pin(ca))
+        check(found, step, code, text)
+        unpinned = doctor(peer.endpoint, "--token", TOKEN)
+    assert unpinned["firstFailure"] == step
+    assert unpinned["by"]["pin"]["result"] == "warning"
+
+
+def test_a_server_that_hangs_at_the_token(doctor: Doctor) -> None:
+    ca, stop = ThrowawayCA(), threading.Event()
+
+    def hang(asked: ReceivedRequest) -> Reply:
+        stop.wait(60)
+        return Reply(500)
+
+    with http_peer(api_server(ca, TOKEN, more=hang), ca.server()) as peer:
+        try:
+            found = doctor(peer.endpoint, "--token", TOKEN, timeout="400ms")
+        finally:
+            stop.set()
+    check(found, "token", 15, "no answer within 0.4 s", "--timeout")
+
+
+@pytest.mark.parametrize(
+    ("uid", "answer", "result", "text"),
+    [
+        ("1-2-3", status(404, "NotFound"), "failed", "the Node worker-1 was deleted"),
+        ("", status(404, "NotFound"), "warning", "there is no Node worker-1"),
+        ("", status(403, "Forbidden"), "skipped", "does not let this node read its Node"),
+    ],
+)
+def test_a_node_that_the_cluster_does_not_have(
+    doctor: Doctor, uid: str, answer: Reply, result: str, text: str, tmp_path: Path
+) -> None:
+    ca, state = ThrowawayCA(), NodeState(tmp_path)
+    pair = ca.node("worker-1")
+    state.client.write_pair(Pair((pair.certificate,), pair.key), ca.now)
+    state.record.write("nodeUID", uid)
+    with http_peer(api_server(ca, more=lambda asked: answer), ca.server()) as peer:
+        state.write_kubeconfig((Cluster("", peer.url, ca.certificate_pem),))
+        found = doctor(root=tmp_path)
+    assert found["by"]["certificate"]["result"] == "ok"
+    assert found["by"]["node"]["result"] == result
+    assert text in found["by"]["node"]["message"]
+    assert found["exitCode"] == (17 if result == "failed" else 0)
+
+
+def test_a_resolver_that_hangs(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def resolve(host: str, port: int) -> probes.Addresses:
+        await asyncio.Event().wait()
+        return ()
+
+    monkeypatch.setattr(probes, "resolve", resolve)
+    found = doctor("api.test:6443", timeout="200ms")
+    check(found, "names", 11, "cannot be resolved: no answer within 0.2 s", "/etc/resolv.conf")
+
+
 # ── a real server ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -317,17 +438,163 @@ def test_after_a_join_and_after_the_node_was_deleted(doctor: Doctor, live_server
     before = tree(root)
     found = doctor(root=root)
     assert found["healthy"], found["summary"]
-    assert found["by"]["certificate"]["result"] == found["by"]["node"]["result"] == "ok"
+    assert found["by"]["certificate"]["result"] == "ok"
+    assert "no program keeps it so" in found["by"]["node"]["message"]
+    elsewhere = doctor(f"localhost:{live_server.port}", root=root)
+    assert elsewhere["by"]["certificate"]["result"] == "ok", elsewhere["summary"]
+    assert doctor(*flags(live_server, token), root=root)["by"]["certificate"]["result"] == "ok"
     assert found["by"]["files"]["facts"]["nodeName"] == "healed"
     assert tree(root) == before
+    other = ThrowawayCA()
+    with http_peer(api_server(other, TOKEN), other.server()) as peer:
+        moved = doctor(peer.endpoint, "--token", TOKEN, "--discovery-token-ca-cert-hash", pin(other), root=root)
+        check(moved, "pin", 14, f"the files here are of another cluster ({live_server.url})", "mooring leave")
+        check(doctor(peer.endpoint, root=root), "tls", 12, "another machine answers")
     live_server.run(lambda client: client.delete("nodes", "healed"))
     check(doctor(root=root), "certificate", 17, "system:node:healed", "join again with a token")
     assert tree(root) == before
 
 
+def test_a_name_that_another_machine_has(doctor: Doctor, live_server: LiveServer, tmp_path: Path) -> None:
+    token, root = live_server.create_token(), tmp_path / "member"
+    root.mkdir()
+    plan = join_plan("taken", (live_server.endpoint,), token.reveal(), pins=(live_server.pin,))
+    asyncio.run(join(plan, join_options(root=root, certificate_timeout=60.0)))
+    found = doctor(*flags(live_server, token), "--node-name", "taken")
+    check(found, "name", 16, 'a node in use of the name "taken"', "--node-name")
+
+
+def test_a_request_that_waits_for_a_person(doctor: Doctor, manual_approval: LiveServer, tmp_path: Path) -> None:
+    token = manual_approval.create_token(groups=("system:bootstrappers:manual",))
+    root = tmp_path / "waiting"
+    root.mkdir()
+    plan = join_plan("waiting", (manual_approval.endpoint,), token.reveal(), pins=(manual_approval.pin,))
+    with pytest.raises(JoinError):
+        asyncio.run(join(plan, join_options(root=root, certificate_timeout=0.2)))
+    before = tree(root)
+    found = doctor(*flags(manual_approval, token), "--node-name", "waiting", root=root)
+    check(found, "request", 16, "waits for a person", "mooring csr approve node-csr-")
+    assert found["by"]["files"]["result"] == "warning"
+    assert tree(root) == before
+
+
+def test_a_discovery_document(doctor: Doctor, live_server: LiveServer, tmp_path: Path) -> None:
+    file, token = tmp_path / "discovery.conf", live_server.create_token()
+    file.write_text(format_kubeconfig(cluster_info_kubeconfig(live_server.url, live_server.ca_pem)))
+    found = doctor("--discovery-file", str(file), "--token", token.reveal())
+    assert found["healthy"], found["summary"]
+    assert (found["address"], found["by"]["token"]["result"]) == (live_server.endpoint, "ok")
+    file.write_text(format_kubeconfig(cluster_info_kubeconfig(live_server.url, ThrowawayCA().certificate_pem)))
+    check(doctor("--discovery-file", str(file)), "tls", 12, "another machine answers")
+
+
+def test_a_discovery_document_behind_a_url(
+    doctor: Doctor, mooring: CommandLine, live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, roots = ThrowawayCA("public"), tmp_path / "roots.pem"
+    roots.write_bytes(site.certificate_pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(roots))
+    document = format_kubeconfig(cluster_info_kubeconfig(live_server.url, live_server.ca_pem)).encode()
+    answers = {"/found?key=verysecretword": Reply(200, document)}
+    with http_peer(lambda asked: answers.get(asked.path, Reply(404)), site.server()) as peer:
+        found = doctor("--discovery-file", f"{peer.url}/found?key=verysecretword")
+        assert found["healthy"], found["summary"]
+        assert found["address"] == live_server.endpoint
+        missing = mooring("doctor", "--discovery-file", f"{peer.url}/missing?key=verysecretword")
+        named = format_kubeconfig(cluster_info_kubeconfig(live_server.url, b"")).replace(
+            "server:", "certificate-authority: /etc/passwd\n    server:"
+        )
+        answers["/named"] = Reply(200, named.encode())
+        reading = mooring("doctor", "--discovery-file", f"{peer.url}/named")
+    assert (missing.code, reading.code) == (1, 1)
+    assert "fetching the discovery document from 127.0.0.1: the server answered with status 404" in missing.err
+    assert "verysecretword" not in missing.all
+    assert "names a file of this machine" in reading.err
+
+
+def test_a_discovery_document_that_vouches_for_no_server(doctor: Doctor, tmp_path: Path) -> None:
+    file, ca = tmp_path / "discovery.conf", ThrowawayCA()
+    with http_peer(api_server(ca), ca.server()) as peer:
+        config = cluster_info_kubeconfig(peer.url, b"")
+        insecure = replace(config.clusters[0], insecure_skip_tls_verify=True)
+        file.write_text(format_kubeconfig(replace(config, clusters=(insecure,))))
+        outcome = process("doctor", "--discovery-file", str(file), "--token", TOKEN, "--root", str(tmp_path))
+        assert (outcome.code, peer.requests) == (1, [])
+    assert "insecure-skip-tls-verify" in outcome.err
+
+
+def test_a_kube_apiserver(doctor: Doctor) -> None:
+    with kubernetes_peer() as peer:
+        found = doctor(peer.url.removeprefix("https://"))
+    check(found, "cluster-info", 14, "404")
+    assert found["by"]["api"]["facts"] == {"status": 200, "server": "Kubernetes", "version": VERSION_OF_PEER}
+
+
 def tree(root: Path) -> dict[str, tuple[int, int]]:
     """Return every file below a directory with its inode and the time of its last change."""
     return {str(one): (one.lstat().st_ino, one.lstat().st_mtime_ns) for one in sorted(root.rglob("*"))}
+
+
+# ── k3s's way ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_supervisor_of_k3s(doctor: Doctor) -> None:
+    with supervisor_peer() as peer:
+        found = doctor("--server", peer.url, "--token", peer.token)
+        assert found["firstFailure"] == "", found["summary"]
+        assert [found["by"][one]["result"] for one in ("cluster-info", "signature", "pin", "token")] == [
+            "ok",
+            "skipped",
+            "ok",
+            "ok",
+        ]
+        wrong = doctor(peer.url, "--token", peer.token[:-1] + "x")
+        check(wrong, "token", 15, "the token: it is unknown, has expired")
+        foreign = f"K10{'ab' * 32}::node:{PASSWORD}"
+        check(doctor("--server", peer.url, "--token", foreign), "pin", 14, "token CA hash does not match")
+        unproved = doctor("--server", peer.url, "--token", PASSWORD)
+        assert (unproved["by"]["pin"]["result"], unproved["by"]["token"]["result"]) == ("warning", "skipped")
+        assert doctor("--server", peer.url)["by"]["token"]["message"] == "no token is given"
+
+
+def test_a_supervisor_behind_a_firewall_that_inspects_tls(doctor: Doctor) -> None:
+    inspector = ThrowawayCA("Acme TLS Inspection")
+    with supervisor_peer(serving=inspector.server()) as peer:
+        check(doctor("--server", peer.url, "--token", peer.token), "tls", 12, 'issued by "CN=Acme TLS Inspection"')
+
+
+def test_a_server_without_supervisor(doctor: Doctor, live_server: LiveServer) -> None:
+    found = doctor(live_server.endpoint, "--token", f"K10{'ab' * 32}::node:{PASSWORD}")
+    check(found, "cluster-info", 14, "no supervisor of k3s answers there")
+
+
+# ── values from a file ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_configuration_file_of_a_join(doctor: Doctor, live_server: LiveServer, tmp_path: Path) -> None:
+    file, token = tmp_path / "agent.yaml", live_server.create_token()
+    lines = (
+        f"address: {live_server.endpoint}",
+        f"token: {token.reveal()}",
+        f"discovery-token-ca-cert-hash: {live_server.pin}",
+    )
+    file.write_text("\n".join(lines))
+    file.chmod(0o600)
+    found = doctor("--config", str(file))
+    assert found["healthy"], found["summary"]
+    assert found["by"]["token"]["result"] == found["by"]["pin"]["result"] == "ok"
+
+
+def test_a_configuration_file_that_this_user_may_not_read(
+    mooring: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, access = tmp_path / "etc/mooring/agent.yaml", os.access
+    file.parent.mkdir(parents=True)
+    file.write_text("no: flag")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != file and access(path, mode))
+    outcome = mooring("doctor", f"127.0.0.1:{closed_port()}", "--root", str(tmp_path))
+    assert outcome.code == 11
+    assert outcome.err.startswith(f"Warning: {file} is not used: this user may not read it\nError: tcp: ")
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -65,22 +65,24 @@ RETRY_FOR = timedelta(minutes=1)
 _ADMIN = "admin.conf"
 _HAS_ANSWERED = "mooring.cluster.has-answered"
 """Entry of click's context once a server has answered the command."""
-_TIMEOUT = click.option(
-    "--timeout",
-    type=DURATION,
-    default=format_duration(RETRY_FOR),
-    show_default=True,
-    help="Time limit of retries while the server cannot be reached. Without the flag a refused connection is not retried.",
+_ONE_CLUSTER = options_of(
+    kubeconfig_option,
+    click.option(
+        "--timeout",
+        type=DURATION,
+        default=format_duration(RETRY_FOR),
+        show_default=True,
+        help="Time limit of retries while the server cannot be reached. Without the flag a refused connection is not retried.",
+    ),
 )
-_DATA_DIR = click.option(
-    "--data-dir",
-    metavar="DIR",
-    help="Data directory of a server of the cluster, whose admin.conf is used.",
+_CLUSTER_OPTIONS = options_of(
+    _ONE_CLUSTER,
+    click.option(
+        "--data-dir",
+        metavar="DIR",
+        help="Data directory of a server of the cluster, whose admin.conf is used.",
+    ),
 )
-cluster_flags = options_of(kubeconfig_option, _DATA_DIR)
-"""Flags that choose a cluster, for a command that has a `--timeout` of its own."""
-_ONE_CLUSTER = options_of(kubeconfig_option, _TIMEOUT)
-_CLUSTER_OPTIONS = options_of(_ONE_CLUSTER, _DATA_DIR)
 _YES = click.option("--yes", "-y", is_flag=True, help="Do not ask whether this is the right cluster.")
 _FINAL = (NotTlsError, CertificateError, ClockSkewError, NotKubernetesError, NotMooringError)
 """Errors that a retry does not resolve."""

@@ -9,6 +9,7 @@ Rules kept here (docs/find-what-is-broken.md):
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,38 +17,50 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
 
+from mooring.agent.doctor.examination import DoctorOptions, NoAddressError
 from mooring.agent.doctor.machine import read_files
-from mooring.agent.doctor.run import DoctorOptions, NoAddressError, Notify, diagnose, ignore
+from mooring.agent.doctor.run import Notify, diagnose, ignore
+from mooring.agent.k3s.files import MAX_TOKEN_FILE
+from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.cli import clusterrisks, printing
-from mooring.cli.cluster import ChosenCluster, chosen_kubeconfig, cluster_flags
+from mooring.cli.cluster import ChosenCluster, chosen_kubeconfig
 from mooring.cli.join import flags
 from mooring.cli.join.flags import Given, config_option, elapsed, host_name, read_config
 from mooring.cli.options.declared import settings_options
-from mooring.cli.options.flags import DURATION, REPORTED, output_option
+from mooring.cli.options.flags import DURATION, REPORTED, kubeconfig_option, output_option
 from mooring.cli.printing import echo, print_table, redacted
-from mooring.client.files import read_limited
+from mooring.client.files import MAX_READ, read_limited
+from mooring.client.http.requests import fetch
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
+from mooring.secret import Secret
+from mooring.trust.discovery.errors import RefusedAnswerError
+from mooring.trust.discovery.fetch import connection_error
 from mooring.trust.discovery.pins import parse_pin
-from mooring.trust.discovery.trustedcluster import TrustedCluster, trusted_cluster
+from mooring.trust.discovery.trustedcluster import TrustedCluster, check_ca, check_server, trusted_cluster
 from mooring.trust.doctor import SKIPPED, Diagnosis, FinishedStep
-from mooring.trust.joinconfiguration import ByFile, ByToken, JoinSettings
+from mooring.trust.httpexchange import ACCEPT_JSON, SYSTEM_ROOTS, HttpFailure, HttpRequest
+from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, ByUrl, JoinSettings
+from mooring.trust.k3s import token as k3s
+from mooring.trust.k3s.token import K3sToken
 from mooring.trust.kubeconfig import address_of, discovery_cluster, flatten_cluster, resolve_paths
 from mooring.trust.kubeconfigtext import parse_kubeconfig
 from mooring.trust.nodename import choose_node_name
 
 FIELDS = ("address", "token", "discovery_token_ca_cert_hash", "discovery_file", "node_name", "root")
-"""Settings of a join that this command takes, in the order of its help."""
-_DECLARED = {one.field: one for one in JoinSettings.declared()}
+K3S_FIELDS = ("server", "token_file", "data_dir")
+"""Settings of a join, and of one k3s's way, that this command takes, in the order of its help."""
+_DECLARED = {one.field: one for one in (*JoinSettings.declared(), *K3sJoinSettings.declared())}
 LONGEST_TIMEOUT = timedelta(minutes=5)
 
 
 @click.command("doctor")
-@settings_options([_DECLARED[field] for field in FIELDS])
+@settings_options([_DECLARED[field] for field in (*FIELDS, *K3S_FIELDS)])
 @config_option(flags.DEFAULT_CONFIG)
 @click.option(
     "--timeout",
@@ -63,7 +76,7 @@ LONGEST_TIMEOUT = timedelta(minutes=5)
     metavar="ID[/SUBJECT],...",
     help="With --cluster: a finding that is accepted, and decides the exit code no more; repeatable, or with commas.",
 )
-@cluster_flags
+@kubeconfig_option
 @output_option(*REPORTED)
 @click.pass_context
 def doctor(
@@ -74,7 +87,6 @@ def doctor(
     accept: tuple[str, ...],
     kubeconfig: str,
     context_name: str,
-    data_dir: str | None,
     output: str,
     **_: Any,
 ) -> None:
@@ -91,14 +103,12 @@ def doctor(
     """
     _refuse_mixture(context, is_cluster)
     if is_cluster:
-        kubeconfig = chosen_kubeconfig(kubeconfig, data_dir)
-        chosen = ChosenCluster(kubeconfig, context_name, timeout, SystemClock())
-        context.exit(clusterrisks.report(chosen, accept, output))
+        context.exit(clusterrisks.report(_chosen(context, kubeconfig, context_name, timeout), accept, output))
     if not timedelta() < timeout <= LONGEST_TIMEOUT:
         raise click.UsageError("--timeout must be longer than 0, and at most 5m")
     given = Given(context)
-    given.add(read_config(given))
-    options = replace(_options(given), timeout=timeout.total_seconds())
+    _add_config(given)
+    options = _options(given, timeout.total_seconds())
     try:
         with _progress() as notify:
             found = asyncio.run(diagnose(options, SystemClock(), notify))
@@ -110,16 +120,36 @@ def doctor(
         context.exit(found.exit_code)
 
 
+def _chosen(context: click.Context, kubeconfig: str, context_name: str, timeout: timedelta) -> ChosenCluster:
+    """Return the cluster to judge. With `--cluster` the data directory is that of a server. Raises UsageError."""
+    data_dir = context.params["data_dir"] if _is_given(context, "data_dir") else None
+    return ChosenCluster(chosen_kubeconfig(kubeconfig, data_dir), context_name, timeout, SystemClock())
+
+
 def _refuse_mixture(context: click.Context, is_cluster: bool) -> None:
     """Raise UsageError for flags of the other use of the command."""
-    for name in FIELDS if is_cluster else ("accept", "kubeconfig", "context_name", "data_dir"):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag = "ADDRESS" if name == "address" else "--" + name.removesuffix("_name").replace("_", "-")
-            flag = "--node-name" if name == "node_name" else flag
+    of_machine = [one for one in (*FIELDS, *K3S_FIELDS) if one != "data_dir"]
+    for name in of_machine if is_cluster else ("accept", "kubeconfig", "context_name"):
+        if _is_given(context, name):
+            flag = "--context" if name == "context_name" else "--" + name.replace("_", "-")
+            flag = "ADDRESS" if name == "address" else flag
             raise click.UsageError(f"{flag} {'is not for' if is_cluster else 'needs'} --cluster")
 
 
-def _options(given: Given) -> DoctorOptions:
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _add_config(given: Given) -> None:
+    """Take the values of the configuration file. The default one is left out where only root may read it. Raises ConfigError."""
+    default = Path(given.values["root"]) / flags.DEFAULT_CONFIG.lstrip("/")
+    if not given.values["config"] and os.path.lexists(default) and not os.access(default, os.R_OK):
+        echo(f"Warning: {default} is not used: this user may not read it", err=True)
+        return
+    given.add(read_config(given))
+
+
+def _options(given: Given, seconds: float) -> DoctorOptions:
     """Return what the flags, variables and the file say. Raises UsageError, ConfigError."""
     settings = given.read(JoinSettings)
     root = Path(settings.root).absolute()
@@ -129,39 +159,102 @@ def _options(given: Given) -> DoctorOptions:
     if settings.node_name:
         with given.explained("node-name"):
             settings = replace(settings, node_name=choose_node_name(settings.node_name, here, ""))
-    options = DoctorOptions(addresses=settings.address, node_name=settings.node_name, host_name=name, root=root)
+    data_dir = str(given.values["data_dir"])
+    options = DoctorOptions(
+        addresses=settings.address,
+        node_name=settings.node_name,
+        host_name=name,
+        root=root,
+        data_dir=data_dir,
+        timeout=seconds,
+    )
+    if given.values["server"] and ("server" in given.flags or not (settings.address or settings.discovery_file)):
+        return _k3s_way(given, options)
     has_token = bool(settings.token or settings.discovery_token or settings.tls_bootstrap_token)
     if settings.discovery_file:
         with given.explained():
             plan = replace(settings, allow_discovery_credentials=True).plan(here)
-        if not isinstance(plan.discovery, ByFile):
-            raise click.UsageError("--discovery-file: save the document at the URL in a file, and name the file")
-        return replace(options, document=_document(plan.discovery.path), token=plan.tls_token)
+        return replace(options, document=_document(plan.discovery, seconds), token=plan.tls_token)
     if has_token:
+        k3s_token = _k3s_token(settings)
         # A member needs no address: that of its files is as good.
-        address = settings.address or tuple(address_of(one.server) for one in read_files(root).clusters)
+        address = settings.address or tuple(address_of(one.server) for one in read_files(root, data_dir).clusters)
         if not address:
             raise click.UsageError(
                 "no address of a server is given, and no files of this machine name one: give ADDRESS"
             )
+        if k3s_token is not None and k3s_token.bootstrap is None:
+            return replace(options, addresses=address, k3s_token=k3s_token)
         with given.explained():
             plan = replace(settings, address=address, discovery_token_unsafe_skip_ca_verification=True).plan(here)
         by = plan.discovery
         assert isinstance(by, ByToken)  # there is no document
-        return replace(options, addresses=by.endpoints, token=by.token, pins=by.pins, ca_hash=by.ca_hash)
+        return replace(
+            options, addresses=by.endpoints, token=by.token, pins=by.pins, ca_hash=by.ca_hash, k3s_token=k3s_token
+        )
     with given.explained("discovery-token-ca-cert-hash"):
         pins = tuple(parse_pin(text) for text in settings.discovery_token_ca_cert_hash)
     return replace(options, pins=pins)
 
 
-def _document(path: str) -> TrustedCluster:
-    """Return the cluster of a discovery document. Its credentials are not read. Raises ConfigError."""
-    text = sys.stdin.buffer.read() if path == "-" else read_limited(Path(path))
-    config = parse_kubeconfig(text)
-    if path != "-":
-        config = resolve_paths(config, str(Path(path).absolute().parent))
-    cluster = flatten_cluster(discovery_cluster(config), lambda name: read_limited(Path(name)))
-    return trusted_cluster(f"reading {path}", config, cluster, "file")
+def _k3s_way(given: Given, options: DoctorOptions) -> DoctorOptions:
+    """Return the options of a join k3s's way. Raises UsageError, ConfigError."""
+    if options.addresses:
+        raise click.UsageError("ADDRESS and --server belong to two ways of joining")
+    settings = given.read(K3sJoinSettings)
+    token = settings.token
+    if token is None and settings.token_file:
+        token = Secret(read_limited(Path(settings.token_file), MAX_TOKEN_FILE).strip()) or None
+    addresses = tuple(address_of(url) for url in settings.server)
+    with given.explained("token"):
+        k3s_token = k3s.parse_token(token.reveal()) if token else None
+    return replace(options, addresses=addresses, k3s_token=k3s_token, is_k3s_way=True)
+
+
+def _k3s_token(settings: JoinSettings) -> K3sToken | None:
+    """Return the token in k3s's form; None for another one. An error of its form is that of a join."""
+    text = settings.token.reveal().decode("utf-8", "replace") if settings.token else ""
+    with suppress(ConfigError):
+        if k3s.has_prefix(text):
+            return k3s.parse_token(text)
+    return None
+
+
+def _document(discovery: ByToken | ByFile | ByUrl, seconds: float) -> TrustedCluster:
+    """Return the cluster of a discovery document, whose credentials are not read. Raises ConfigError, PeerError."""
+    step = "reading the discovery document"
+    if isinstance(discovery, ByUrl):
+        config = parse_kubeconfig(asyncio.run(_fetched(discovery.url, seconds)))
+        cluster = flatten_cluster(discovery_cluster(config), _refuse_file)
+    else:
+        assert isinstance(discovery, ByFile)  # the flag names a document
+        path = discovery.path
+        config = parse_kubeconfig(sys.stdin.buffer.read(MAX_READ) if path == STDIN else read_limited(Path(path)))
+        if path != STDIN:
+            config = resolve_paths(config, str(Path(path).absolute().parent))
+        cluster = flatten_cluster(discovery_cluster(config), lambda name: read_limited(Path(name)))
+    # Before a credential is sent: the document must vouch for the server.
+    check_server(step, cluster)
+    check_ca(step, cluster.ca_pem)
+    return trusted_cluster(step, config, cluster, "file")
+
+
+def _refuse_file(path: str) -> bytes:
+    raise ConfigError(
+        "the discovery document names a file of this machine, which is not read for a document behind a URL"
+    )
+
+
+async def _fetched(url: str, seconds: float) -> bytes:
+    """Return the document at an https URL. Raises PeerError, whose text does not repeat the URL: its query may be a credential."""
+    step = f"fetching the discovery document from {urlsplit(url).hostname}"
+    request = HttpRequest(SYSTEM_ROOTS, url=url, headers=ACCEPT_JSON, timeout=seconds, within=seconds)
+    reply = await fetch(request, SystemClock())
+    if isinstance(reply, HttpFailure):
+        raise connection_error(step, reply)
+    if reply.status != 200:
+        raise RefusedAnswerError(step, reply.status)
+    return reply.body
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""Diagnosis of a machine, for `mooring doctor`: `run.diagnose` performs the steps, with `machine` and `probes` beside it."""
+"""Diagnosis of a machine, for `mooring doctor`: `run.diagnose` performs the steps of the other files."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mooring.agent import machineid
 from mooring.agent.disk import RecordFile
-from mooring.agent.k3s.files import AgentFiles
+from mooring.agent.k3s.files import DATA_DIR, AgentFiles
 from mooring.agent.machineid import MachineIdentity
 from mooring.agent.pairfiles import Pair
 from mooring.agent.state import NodeState
@@ -70,9 +70,9 @@ class LocalFiles:
         return next((one for one in self.clusters if address_of(one.server) == address), None)
 
 
-def read_files(root: Path) -> LocalFiles:
+def read_files(root: Path, data_dir: str = DATA_DIR) -> LocalFiles:
     """Return the files of a cluster below `root`: those of kubeadm's way first."""
-    state, agent = NodeState(root), AgentFiles(root)
+    state, agent = NodeState(root), AgentFiles(root, data_dir)
     places = (
         state.kubeconfig.parent,
         state.ca.parent,
@@ -80,6 +80,8 @@ def read_files(root: Path) -> LocalFiles:
         state.record.path.parent,
     )
     named = (state.kubeconfig, state.client.current, state.bootstrap)
+    # In a directory that this user may not enter no file seems to be there.
+    hidden = tuple(one for one in (state.certificates, agent.directory) if _is_closed(one))
     if not any(map(os.path.lexists, named)) and agent.has_joined():
         return _read_agent_files(agent)
     is_there = any(map(os.path.lexists, named))
@@ -91,7 +93,7 @@ def read_files(root: Path) -> LocalFiles:
         state.client.peek(),
         state.read_pending_key(),
         state.problems(),
-        _unreadable(named),
+        _unreadable(named) + hidden,
         tuple(state.exposures()),
         os.path.lexists(state.bootstrap) or os.path.lexists(state.pending_key),
     )
@@ -119,6 +121,11 @@ def _read_agent_files(agent: AgentFiles) -> LocalFiles:
 def _unreadable(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     """Return the files that are there and that this user may not read."""
     return tuple(one for one in paths if os.path.lexists(one) and not _may_read(one))
+
+
+def _is_closed(directory: Path) -> bool:
+    """Return whether a directory is there that this user may not enter."""
+    return os.path.lexists(directory) and not os.access(directory, os.X_OK)
 
 
 def _may_read(path: Path) -> bool:

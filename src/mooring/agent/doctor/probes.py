@@ -152,8 +152,6 @@ class Handshake:
     """The reason for which the certificate does not verify."""
     is_name: bool = False
     is_time: bool = False
-    refusal: str = ""
-    """The answer of a proxy that does not connect the server."""
 
 
 async def handshake(place: DialledPlace, name: str, context: ssl.SSLContext, seconds: float) -> Handshake:
@@ -161,8 +159,8 @@ async def handshake(place: DialledPlace, name: str, context: ssl.SSLContext, sec
     done = Handshake()
     try:
         async with asyncio.timeout(seconds), _connection(place) as (reader, writer):
-            if place.tunnel and (refusal := await _refused_tunnel(place.tunnel, reader, writer)):
-                done.refusal = refusal
+            if place.tunnel and (refusal := await _refusal(place.tunnel, reader, writer)):
+                done.error = f"the proxy refuses: {refusal}"
                 return done
             await _shake_hands(done, reader, writer, name, context)
     except TimeoutError:
@@ -182,7 +180,18 @@ async def _connection(place: DialledPlace) -> AsyncIterator[tuple[asyncio.Stream
         writer.transport.abort()
 
 
-async def _refused_tunnel(target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+async def refused_tunnel(place: DialledPlace, seconds: float) -> str:
+    """Ask a proxy for its tunnel. Return its status line when it refuses, else ""."""
+    try:
+        async with asyncio.timeout(seconds), _connection(place) as (reader, writer):
+            return await _refusal(place.tunnel, reader, writer)
+    except TimeoutError:
+        return f"no answer within {seconds:g} s"
+    except OSError as error:
+        return _outcome(error)
+
+
+async def _refusal(target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
     """Ask the proxy for a connection to `target`. Return its status line when it refuses, else ""."""
     writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
     head = b""

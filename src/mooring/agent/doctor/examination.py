@@ -1,0 +1,250 @@
+"""Examination of one machine: what is known of the cluster, its files, and what the steps learn about an address.
+
+Rules kept here: each request ends within the timeout, and one that several steps need is sent once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from mooring.agent import machineid
+from mooring.agent.doctor import probes
+from mooring.agent.doctor.machine import (
+    LocalFiles,
+    read_files,
+)
+from mooring.agent.doctor.probes import DialledPlace
+from mooring.agent.doctor.supervisor import ProbedSupervisor
+from mooring.agent.k3s.files import DATA_DIR
+from mooring.agent.machineid import MachineIdentity
+from mooring.agent.steps import server_date
+from mooring.client.cluster import ClusterClient
+from mooring.client.http.requests import fetch
+from mooring.clock import Clock
+from mooring.errors import ConfigError
+from mooring.pki.errors import PkiError
+from mooring.pki.x509 import bundles
+from mooring.secret import Secret
+from mooring.trust.bootstraptoken.token import BootstrapToken
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.fetch import (
+    cluster_info_request,
+    trust_of,
+)
+from mooring.trust.discovery.pins import Pin, check_pins
+from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
+from mooring.trust.doctor import (
+    SeenCertificate,
+)
+from mooring.trust.httpexchange import UNVERIFIED, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpproxy import Proxy
+from mooring.trust.httpsurl import dialled_host, url_of
+from mooring.trust.k3s.cahash import check_ca_hash
+from mooring.trust.k3s.exchanges import TrustedCa
+from mooring.trust.k3s.token import K3sToken
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, address_of
+
+NO_TOKEN = K3sToken("", "", None, None)
+"""Stands for a token that is not given: without a hash, and never sent."""
+MAX_VERSION = 1 << 16
+"""Bytes of a response to /version: real ones have a kilobyte, a page of a portal some more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorOptions:
+    """Knowledge of the cluster, and the time to wait. Without `addresses` those of the files of this machine are used."""
+
+    addresses: tuple[str, ...] = ()
+    """Each `host:port`."""
+    token: BootstrapToken | None = None
+    pins: tuple[Pin, ...] = ()
+    ca_hash: str = ""
+    k3s_token: K3sToken | None = None
+    """A token in k3s's form. One with a password joins k3s's way alone."""
+    is_k3s_way: bool = False
+    """Examine the steps of a join k3s's way."""
+    document: TrustedCluster | None = None
+    """The cluster of a discovery document."""
+    node_name: str = ""
+    """The name that was given; "" for that of the certificate, else that of the machine."""
+    host_name: str = ""
+    root: Path = Path("/")
+    data_dir: str = DATA_DIR
+    """Directory of k3s, below the root."""
+    timeout: float = 5.0
+    """Seconds of each request, connection and handshake."""
+    machine: MachineIdentity = field(default_factory=lambda: machineid.this_machine())
+
+
+class NoAddressError(ConfigError):
+    """Neither the caller nor the files of this machine name a server."""
+
+
+@dataclass(slots=True)
+class ProbedAddress:
+    """Findings of the steps about one address."""
+
+    address: str
+    way: Cluster
+    proxy: Proxy | None = None
+    place: DialledPlace | None = None
+    """Where to connect; None before a connection passed, and where only the HTTP client knows the way."""
+    resolved: probes.Addresses = ()
+    seen: SeenCertificate | None = None
+    version: HttpResponse | HttpFailure | None = None
+    cluster_info: HttpResponse | HttpFailure | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
+    trusted: Cluster | None = None
+    """The way by which credentials may be sent."""
+    supervisor: ProbedSupervisor | None = None
+    """The supervisor that answers, in a join k3s's way."""
+    trusted_ca: TrustedCa | None = None
+
+    @property
+    def host(self) -> str:
+        """Host of the server."""
+        return dialled_host(urlsplit(self.way.server))
+
+    @property
+    def port(self) -> int:
+        """Port of the server."""
+        return urlsplit(self.way.server).port or 443
+
+
+class Examination:
+    """One run: its options, its clock, the files of the machine, and the requests that steps share."""
+
+    def __init__(self, options: DoctorOptions, clock: Clock) -> None:
+        self.options = options
+        self.clock = clock
+        self.files: LocalFiles = read_files(options.root, options.data_dir)
+
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses to examine, as `host:port`. Raises NoAddressError."""
+        options = self.options
+        found = options.addresses or (
+            tuple(address_of(one.server) for one in options.document.clusters) if options.document is not None else ()
+        )
+        found = found or tuple(dict.fromkeys(address_of(one.server) for one in self.files.clusters))
+        if not found:
+            where = "" if options.root == Path("/") else f" below {options.root}"
+            hidden = "; files of a cluster are there, and only root may read them" if self.files.unreadable else ""
+            raise NoAddressError(
+                f"no address of a server is given, and no files of this machine{where} name one{hidden}: "
+                "give ADDRESS (host:port)"
+            )
+        return found
+
+    def way(self, address: str) -> Cluster:
+        """Return the way to an address: by a document, by the files of this machine, or the direct one."""
+        options, url = self.options, url_of(address)
+        document = options.document.clusters if options.document is not None else ()
+        found = next((one for one in document if address_of(one.server) == address), None)
+        if found is not None or (found := self.files.cluster_at(address)) is not None:
+            return found
+        # A member trusts the CA in its files, by whichever address. A token, a pin or a document may be of another cluster.
+        if self.files.clusters and not (options.token or options.k3s_token or options.pins or options.document):
+            known = self.files.clusters[0]
+            return Cluster("", url, known.ca_pem, proxy_url=known.proxy_url, is_k3s=known.is_k3s)
+        return Cluster("", url, is_k3s=self.joins_k3s_way_alone)
+
+    @property
+    def joins_k3s_way_alone(self) -> bool:
+        """True when no cluster-info is needed."""
+        token = self.options.k3s_token
+        return self.options.is_k3s_way or (token is not None and token.bootstrap is None)
+
+    def supervisor(self, target: ProbedAddress, token: K3sToken) -> ProbedSupervisor:
+        """Return the supervisor of k3s that may be at an address."""
+        url = target.way.server.rstrip("/")
+        return ProbedSupervisor(url, token, self.options.timeout, self.send, self.clock)
+
+    async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
+        """Send a request, with the deadline of this run."""
+        return await fetch(replace(request, timeout=self.options.timeout, within=self.options.timeout), self.clock)
+
+    async def version(self, target: ProbedAddress) -> HttpResponse | HttpFailure:
+        """Return the response to an anonymous GET /version, which is not verified."""
+        if target.version is None:
+            trust = replace(trust_of(target.way), ca_pem=b"", verify=False)
+            url = f"{target.way.server.rstrip('/')}/version"
+            target.version = await self.send(HttpRequest(trust, url=url, max_bytes=MAX_VERSION))
+        return target.version
+
+    async def fetch_cluster_info(self, target: ProbedAddress) -> HttpResponse | HttpFailure:
+        """Return the response to an anonymous request for cluster-info, verified by a document alone."""
+        if target.cluster_info is None:
+            trust = trust_of(target.way) if self.options.document is not None else UNVERIFIED
+            target.cluster_info = await self.send(cluster_info_request(target.way.server, trust))
+        return target.cluster_info
+
+    def time_of_server(self, target: ProbedAddress) -> datetime:
+        """Return the server's time at its last Date, else that of this machine."""
+        date = server_time(target.version) if target.version is not None else None
+        return date or self.clock.now()
+
+    def vouched(self, ca_pem: bytes) -> bytes:
+        """Return the certificates that the hash of a token and the pins vouch for. Raises DiscoveryError, ConfigError."""
+        if self.options.ca_hash:
+            ca_pem = check_ca_hash(ca_pem, self.options.ca_hash)
+        if self.options.pins:
+            ca_pem = bundles.certificates_pem(check_pins(ca_pem, self.options.pins))
+        return ca_pem
+
+    @property
+    def is_pinned(self) -> bool:
+        """True when pins or the hash in a token vouch for the CA."""
+        return bool(self.options.pins or self.options.ca_hash)
+
+    def published(self, target: ProbedAddress) -> Cluster:
+        """Return the way to this address with the CA that cluster-info names."""
+        step = "reading cluster-info"
+        config, cluster = published_cluster(step, target.data[clusterinfo.KUBECONFIG_KEY])
+        found = trusted_cluster(step, config, cluster, "token").led_by_endpoint(target.address)
+        return next(one for one in found.clusters if address_of(one.server) == target.address)
+
+    def client(self, target: ProbedAddress, user: KubeconfigUser) -> ClusterClient:
+        """Return the client of the verified way to an address, which a step has found."""
+        assert target.trusted is not None  # the callers checked it
+        return ClusterClient(target.trusted, user, self.clock)
+
+    def token_user(self) -> KubeconfigUser | None:
+        """Return the user of the token; None without one."""
+        token = self.options.token
+        return KubeconfigUser("doctor", token=Secret(token.reveal())) if token is not None else None
+
+    def pair_user(self) -> KubeconfigUser | None:
+        """Return the user of the node's certificate; None without one."""
+        pair = self.files.pair
+        if pair is None:
+            return None
+        return KubeconfigUser("doctor", certificate_pem=pair.certificate_pem, key=pair.key_pem)
+
+    def node_name(self) -> str:
+        """Return the name of the node: as given, as in the certificate, or that of the machine."""
+        return self.options.node_name or self.files.node_name or self.options.host_name
+
+    def member_way(self, target: ProbedAddress) -> Cluster | None:
+        """Return the way by which the certificate may be sent to this address; None for a server of another cluster."""
+        if (known := self.files.cluster_at(target.address)) is not None:
+            return known
+        return target.trusted if target.trusted is not None and self.has_ca_of_files(target.trusted) else None
+
+    def has_ca_of_files(self, found: Cluster) -> bool:
+        """Return whether a cluster has a CA in common with the files of this machine."""
+        if not self.files.clusters:
+            return False
+        try:
+            known, other = (set(bundles.certificates_among(one.ca_pem)) for one in (self.files.clusters[0], found))
+        except PkiError:
+            return False
+        return not known.isdisjoint(other)
+
+
+def server_time(reply: HttpResponse | HttpFailure) -> datetime | None:
+    """Return the time in the Date of a response; None without one."""
+    return server_date(reply.headers) if isinstance(reply, HttpResponse) else None

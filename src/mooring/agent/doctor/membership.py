@@ -1,0 +1,176 @@
+"""Steps of the membership: name, request, certificate and node, as the cluster has them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from mooring.agent import certificaterequest, node, registration
+from mooring.agent.doctor.examination import Examination, ProbedAddress
+from mooring.agent.doctor.machine import (
+    WITH_TOKEN,
+)
+from mooring.apimachinery.schema import Obj
+from mooring.client.cluster import ClusterClient
+from mooring.clock import parse_rfc3339
+from mooring.errors import ForbiddenError, NotFoundError, UnauthorizedError
+from mooring.identity import NODE_PREFIX, NODES
+from mooring.trust.answertext import explained_by
+from mooring.trust.doctor import (
+    Judgement,
+    failed,
+    failed_by,
+    ok,
+    skipped,
+    warning,
+)
+
+LEASE_SECONDS = 40
+"""`leaseDurationSeconds` of a kubelet and of the agent."""
+
+
+async def check_name(exam: Examination, target: ProbedAddress) -> Judgement:
+    """Look for a Node of the name, as a join does."""
+    name, user = exam.node_name(), exam.token_user()
+    if exam.files.is_member:
+        return skipped(f"this machine has the name {exam.files.node_name}: step node says what became of it")
+    if user is None or target.trusted is None:
+        return skipped("no bootstrap token is given that could look up Nodes")
+    try:
+        async with asyncio.timeout(exam.options.timeout), exam.client(target, user) as client:
+            existing = await client.get("nodes", name)
+    except NotFoundError:
+        return ok(f"the name {name} is free", nodeName=name)
+    except ForbiddenError:
+        return skipped("the server does not let this token look up Nodes", nodeName=name)
+    if node.is_in_use(existing, exam.clock.now()):
+        return failed(
+            f'the cluster has a node in use of the name "{name}"',
+            f"choose another with --node-name, or if that machine is gone, delete it with `kubectl delete node {name}`",
+            nodeName=name,
+        )
+    return ok(f"the node {name} is there and not in use", nodeName=name)
+
+
+async def check_request(exam: Examination, target: ProbedAddress) -> Judgement:
+    """Look for the certificate request of the pending key."""
+    key = exam.files.pending_key
+    if key is None:
+        return skipped("no request of this machine waits")
+    usages = certificaterequest.CertificateTemplate(exam.node_name()).usages(key)
+    user_name = NODE_PREFIX + exam.node_name()
+    name = certificaterequest.request_name(key, user_name, (NODES,), usages)
+    user = exam.token_user() or exam.pair_user()
+    if user is None or target.trusted is None or exam.files.way == "k3s":
+        return skipped("a key waits for its certificate; give the token to learn about its request", request=name)
+    try:
+        async with asyncio.timeout(exam.options.timeout), exam.client(target, user) as client:
+            found = await client.get("certificatesigningrequests", name)
+    except NotFoundError:
+        return skipped("a key is here, and the cluster has no request for it", request=name)
+    except (ForbiddenError, UnauthorizedError) as error:
+        return skipped(f"the server does not let this credential read the request: {error}", request=name)
+    return _judge_request(found, name)
+
+
+async def check_certificate(exam: Examination, target: ProbedAddress) -> Judgement:
+    """Send the node's certificate, and learn whether the server accepts it."""
+    user = exam.pair_user()
+    if user is None:
+        return skipped("this machine has no certificate")
+    way = exam.member_way(target)
+    if way is None:
+        return skipped("the certificate here is of another cluster")
+    name = exam.files.node_name
+    try:
+        async with asyncio.timeout(exam.options.timeout), ClusterClient(way, user, exam.clock) as client:
+            await client.get("nodes", name)
+    except UnauthorizedError as error:
+        refused = registration.CertificateRefusedError(name, error.audit_id)
+        return replace(failed_by(str(refused)), remedy=f"{WITH_TOKEN}{explained_by(error.audit_id)}")
+    except (NotFoundError, ForbiddenError):
+        pass
+    return ok(f"the server accepts the certificate of {NODE_PREFIX}{name}", nodeName=name)
+
+
+async def check_node(exam: Examination, target: ProbedAddress) -> Judgement:
+    """Compare the Node and its Lease with the membership."""
+    user, way, name = exam.pair_user(), exam.member_way(target), exam.files.node_name
+    if user is None or way is None:
+        return skipped("this machine is not a member")
+    uid = exam.files.record.read().node_uid
+    async with asyncio.timeout(exam.options.timeout), ClusterClient(way, user, exam.clock) as client:
+        try:
+            found: Obj | None = await client.get("nodes", name)
+        except NotFoundError:
+            found = None
+        except ForbiddenError as error:
+            return skipped(f"the server does not let this node read its Node: {error}")
+        try:
+            registration.check_registered(name, uid, found)
+        except registration.NodeDeletedError as error:
+            return failed(str(error), WITH_TOKEN, nodeName=name)
+        if found is None:
+            return warning(
+                f"there is no Node {name}", "mooring agent registers it, unless --register-node none", nodeName=name
+            )
+        try:
+            lease: Obj = await client.get("leases", name, "kube-node-lease")
+        except (NotFoundError, ForbiddenError):
+            lease = {}
+    return _judge_node(found, lease, exam.time_of_server(target))
+
+
+def _judge_request(found: Obj, name: str) -> Judgement:
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    by_type = {str(one.get("type")): one for one in conditions}
+    for kind, word in (("Denied", "was denied"), ("Failed", "failed at the signer")):
+        if kind in by_type:
+            reason = by_type[kind].get("message") or by_type[kind].get("reason") or "no reason is given"
+            return failed(f"the request {name} {word}: {reason}", "join again with a token that fits", request=name)
+    if "Approved" not in by_type:
+        return failed(
+            f"the request {name} waits for a person",
+            f"approve it with {certificaterequest.how_to_approve(name)}",
+            request=name,
+        )
+    if certificaterequest.certificate_of(found):
+        return ok(f"the request {name} is approved and signed: join again to fetch it", request=name)
+    return failed(f"the request {name} is approved and not signed", "see the log of the signer", request=name)
+
+
+def _judge_node(found: Obj, lease: Obj, now: datetime) -> Judgement:
+    name, ready = found["metadata"]["name"], registration.ready_condition(found)
+    age = _age(lease, now)
+    status = str(ready.get("status", ""))
+    facts = {
+        "nodeName": name,
+        "ready": status,
+        "leaseAgeSeconds": None if age is None else round(age.total_seconds(), 1),
+        "fresh": age is not None and age < timedelta(seconds=LEASE_SECONDS),
+    }
+    if (age is not None and not facts["fresh"]) or status == "Unknown":
+        since = f" {round(age.total_seconds())} s ago" if age is not None else ""
+        return failed(
+            f"the Node {name} is there, and its last heartbeat came{since or ' long ago'}",
+            "start the agent (mooring agent install) or the kubelet of this machine",
+            **facts,
+        )
+    if status != "True":
+        return warning(f"the Node {name} is not Ready: {ready.get('message') or 'no reason is given'}", "", **facts)
+    if age is None:
+        return warning(
+            f"the Node {name} is Ready, and no program keeps it so: it has no Lease",
+            "start the agent (mooring agent install): without it the Node is not Ready after 50 s",
+            **facts,
+        )
+    return ok(f"the Node {name} is Ready, with a heartbeat {round(age.total_seconds())} s ago", **facts)
+
+
+def _age(lease: Obj, now: datetime) -> timedelta | None:
+    text = (lease.get("spec") or {}).get("renewTime")
+    try:
+        return max(timedelta(0), now - parse_rfc3339(text)) if isinstance(text, str) else None
+    except ValueError:
+        return None
