@@ -35,6 +35,7 @@ from mooring.trust.loginrecord import (
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 CA = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+OTHER = CA.replace(b"AAAA", b"BBBB")
 PLACE = Place("https://192.0.2.1:6443", CA, "api.example", "http://proxy.example:3128", disable_compression=True)
 TOKEN = Credential("jane", NOW, NOW + HOUR, token=Secret("the-token"))
 PAIR = Credential("jane", NOW, NOW + HOUR, certificate_pem=b"CERT", key=Secret("KEY"))
@@ -50,6 +51,7 @@ LOGIN = Login("work", PLACE, IdentitySource("oidc", OIDC, Secret("refresh")), "t
         pytest.param(LOGIN, id="a token from an OpenID provider"),
         pytest.param(replace(LOGIN, kind="certificate", credential=PAIR), id="a certificate"),
         pytest.param(replace(LOGIN, without_cluster=True), id="clients that pass no cluster"),
+        pytest.param(replace(LOGIN, place=replace(PLACE, published={"name": "x"})), id="a cluster that it followed"),
         pytest.param(
             Login("work", Place("https://a"), IdentitySource("password", {"username": "jane"})), id="no credential yet"
         ),
@@ -73,6 +75,7 @@ def test_the_way_of_a_record_goes_into_a_kubeconfig_whole() -> None:
 def test_a_record_of_before_compresses_and_wants_a_cluster() -> None:
     assert not load(changed(lambda record: record.pop("disableCompression"))).place.disable_compression
     assert not load(changed(lambda record: record.pop("withoutCluster"))).without_cluster
+    assert load(changed(lambda record: record.pop("published"))).place.published is None
 
 
 def changed(change: Callable[[Any], Any]) -> bytes:
@@ -237,6 +240,7 @@ SAME = {"server": PLACE.server, "certificate-authority-data": encoded(CA)}
         pytest.param({**SAME, "server": PLACE.server + "/"}, PLACE, id="a slash at the end"),
         pytest.param({**SAME, "certificate-authority-data": encoded(CA.rstrip())}, PLACE, id="a line break less"),
         pytest.param({"server": "https://a"}, Place("https://a"), id="the machine's roots, as at login"),
+        pytest.param(SAME, replace(PLACE, ca_pem=OTHER + CA), id="one of the CAs, from before the other was published"),
     ],
 )
 def test_the_credential_is_for_its_own_cluster(cluster: Any, place: Place) -> None:
@@ -261,7 +265,20 @@ def test_a_login_may_allow_clients_that_pass_no_cluster_but_none_that_pass_anoth
         pytest.param({**SAME, "server": "https://evil"}, "the credential stays here", id="another server"),
         pytest.param({"server": PLACE.server}, "the credential stays here", id="no CA"),
         pytest.param(
-            {**SAME, "certificate-authority-data": encoded(CA + CA)}, "the credential stays here", id="a CA more"
+            {**SAME, "certificate-authority-data": encoded(CA + OTHER)}, "the credential stays here", id="a CA more"
+        ),
+        pytest.param(
+            {**SAME, "certificate-authority-data": encoded(OTHER)}, "the credential stays here", id="another CA"
+        ),
+        pytest.param(
+            {**SAME, "certificate-authority-data": encoded(CA.replace(b"AAAA", b"AA-AA"))},
+            "the credential stays here",
+            id="something that is no certificate",
+        ),
+        pytest.param(
+            {**SAME, "certificate-authority-data": encoded(CA + b"-----BEGIN X")},
+            "the credential stays here",
+            id="a rest",
         ),
         pytest.param({**SAME, "certificate-authority-data": "!"}, "the credential stays here", id="a CA in no base64"),
         pytest.param({**SAME, "certificate-authority-data": 1}, "the credential stays here", id="a CA that is no text"),

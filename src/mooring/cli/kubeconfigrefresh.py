@@ -21,21 +21,20 @@ from typing import Any
 import click
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli.login.kubeconfigentries import KubeconfigFiles, locked
+from mooring.cli.login.following import carry_over, follow, place_of
+from mooring.cli.login.kubeconfigentries import KubeconfigFiles, locked, plugin_login
 from mooring.cli.options.flags import REPORTED, not_empty, output_option, usage
 from mooring.cli.printing import clean, echo, print_document, redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited, replace_content
-from mooring.client.http.requests import drive_fetching
+from mooring.client.login.loginfiles import LoginFiles, directory
 from mooring.clock import Clock, SystemClock
 from mooring.errors import ConfigError, PeerError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
 from mooring.settings.declaration import split_commas
-from mooring.trust.discovery.errors import CertificateError, DiscoveryError
-from mooring.trust.discovery.fetch import named_pins, pinned_ca
 from mooring.trust.discovery.pins import Pin, parse_pin, pin_of, pins_of
-from mooring.trust.discovery.refresh import BASE, MergeBase, Refreshed, follow_cluster, merge_base
+from mooring.trust.discovery.refresh import BASE, Refreshed, merge_base
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.kubeconfig import (
     Cluster,
@@ -157,37 +156,10 @@ def _refreshed(path: Path, name: str, pins: Collection[Pin], clock: Clock, *, dr
         ]
         if not dry_run:
             write(path, entry, others, found)
+            _move_logins(path, config, flat, found)
     except (ConfigError, PeerError, PkiError) as error:
         done.problem = redacted(str(error))
     return done
-
-
-async def follow(known: Sequence[Cluster], base: MergeBase | None, pins: Collection[Pin], clock: Clock) -> Refreshed:
-    """Return the addresses of a cluster as it publishes them now. Raises DiscoveryError that says what to compare, ConfigError."""
-    if known[0].insecure_skip_tls_verify:
-        raise ConfigError(
-            f"the entry of {known[0].server} skips verification: nothing proves what its cluster publishes"
-        )
-    if pins:
-        ca_pem = await drive_fetching(pinned_ca(known[0].server, pins), clock)
-        known, base = [replace(one, ca_pem=ca_pem) for one in known], None
-    try:
-        return await drive_fetching(follow_cluster(known, base), clock)
-    except CertificateError as error:
-        raise ConfigError(f"{error}. {await _advice(known[0].server, clock)}") from None
-
-
-async def _advice(server: str, clock: Clock) -> str:
-    """Return what a person does where the known CAs do not verify the server: it has a new CA, or is another one."""
-    try:
-        seen = ", ".join(map(str, await drive_fetching(named_pins(server), clock)))
-    except (DiscoveryError, PkiError):
-        return "If the CA of the cluster was replaced without this file, ask an administrator for its hash"
-    return (
-        f"The machine there names the CA {seen}. If the CA of the cluster was replaced because it was compromised, compare that "
-        "with an administrator of the cluster (mooring token create --print-join-command prints the hash), and run: mooring "
-        "kubeconfig refresh --discovery-token-ca-cert-hash HASH"
-    )
 
 
 def described(before: Cluster, others: Sequence[Cluster], found: Refreshed) -> list[str]:
@@ -212,6 +184,22 @@ def described(before: Cluster, others: Sequence[Cluster], found: Refreshed) -> l
     if others and known != now_known:
         changes.append(f"further addresses {', '.join(sorted(now_known)) or 'none'}")
     return changes
+
+
+def _move_logins(path: Path, config: Kubeconfig, before: Cluster, found: Refreshed) -> None:
+    """Let the logins whose entry it is follow as well: their records name the cluster that gets the credential."""
+    logins = LoginFiles(directory())
+    for user in _users_of(config, before.name):
+        login = logins.readable(login_id) if (login_id := plugin_login(user.exec)) else None
+        if login is None or (login.place.server, login.place.ca_pem.strip()) != (
+            before.server.rstrip("/"),
+            before.ca_pem.strip(),
+        ):
+            continue
+        with logins.locked(login.id):
+            after = replace(login, place=place_of(found))
+            logins.write(after)
+        carry_over(logins, login, after, str(path))
 
 
 def _users_of(config: Kubeconfig, cluster: str) -> Sequence[KubeconfigUser]:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -63,6 +63,8 @@ class Place:
     tls_server_name: str = ""
     proxy_url: str = field(default="", repr=False)
     disable_compression: bool = False
+    published: Mapping[str, Any] | None = None
+    """What the cluster published when the login followed it last (`mooring.trust.discovery.refresh.MergeBase`)."""
 
     def cluster(self, name: str = "") -> Cluster:
         """Return the way to the cluster as an entry of a kubeconfig."""
@@ -73,6 +75,7 @@ class Place:
             tls_server_name=self.tls_server_name,
             proxy_url=self.proxy_url,
             disable_compression=self.disable_compression,
+            extensions=(dict(self.published),) if self.published else (),
         )
 
 
@@ -160,6 +163,7 @@ def dump(login: Login) -> bytes:
         "tlsServerName": place.tls_server_name,
         "proxyURL": place.proxy_url,
         "disableCompression": place.disable_compression,
+        "published": place.published,
         "source": {
             "kind": source.kind,
             "settings": dict(source.settings),
@@ -203,6 +207,7 @@ def _read_login(record: Any) -> Login:
         _read_text(record, "tlsServerName"),
         _read_text(record, "proxyURL"),
         record.get("disableCompression") is True,
+        published if isinstance(published := record.get("published"), dict) else None,
     )
     if not SOURCES[source["kind"]] <= settings.keys() or record["kind"] not in KINDS:
         raise ValueError("a kind that is not known, or not whole")
@@ -248,7 +253,8 @@ def _secret(record: Any, key: str) -> Secret | None:
 # ExecCredential: the request and the response of an exec plugin of kubectl, for a login.
 #
 # Rules kept here (KEP-541, client.authentication.k8s.io/v1 and v1beta1; docs/adr/0020): a credential is given out only for the
-# cluster that issued it. The server, the CA and the verification in the request must be those of the login.
+# cluster that issued it. The server, the CAs and the verification in the request must be those of the login. A kubeconfig that has
+# some of its CAs, and no other, counts: it was copied before a second one was published.
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
@@ -298,16 +304,29 @@ def check_cluster(info: ExecInfo, login: Login) -> None:
     except (TypeError, ValueError, binascii.Error):
         # Equals no CA.
         ca_pem = b"?"
-    same = (
-        str(cluster.get("server", "")).rstrip("/") == place.server.rstrip("/")
-        and ca_pem.strip() == place.ca_pem.strip()
+    same = str(cluster.get("server", "")).rstrip("/") == place.server.rstrip("/") and (
+        ca_pem.strip() == place.ca_pem.strip() or _is_part(ca_pem, place.ca_pem)
     )
     # An attacker's kubeconfig could name this login beside his own server.
     if not same or cluster.get("insecure-skip-tls-verify"):
         raise LoginRecordError(
             f"this login is one of {place.server}, and the kubeconfig names another server, another CA, or none: "
-            "the credential stays here"
+            "the credential stays here. Where its address or CA was replaced, run: mooring kubeconfig refresh"
         )
+
+
+def _is_part(ca_pem: bytes, of: bytes) -> bool:
+    """Return True when a bundle has certificates of another one and nothing else. They are compared as text."""
+    blocks, others = (
+        re.findall(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", pem) for pem in (ca_pem, of)
+    )
+    return bool(blocks) and set(blocks) <= set(others) and not re.sub(rb"\s", b"", _without(ca_pem, blocks))
+
+
+def _without(text: bytes, parts: Sequence[bytes]) -> bytes:
+    for part in parts:
+        text = text.replace(part, b"")
+    return text
 
 
 def exec_credential(credential: Credential, api_version: str) -> bytes:

@@ -52,20 +52,21 @@ def current_credential(
         check_kubeconfig(login)
     if login.credential is not None and login.credential.fresh(clock.now()):
         return login.credential
+    from mooring.cli.login.following import carry_over, followed
     from mooring.cli.login.renewal import LoginNeededError, log_in, renew
 
-    kept = login.credential
+    kept, before = login.credential, login
     try:
         with logins.locked(login_id):
             # Until it is read again: a login that was forgotten meanwhile gives no old credential.
             kept = None
             # Another process may have renewed it, or forgotten it.
-            login = _read_login(logins, login_id)
+            before = login = _read_login(logins, login_id)
             check_cluster(info, login)
             kept = login.credential
             if kept is not None and kept.fresh(clock.now()):
                 return kept
-            login = renew(login, clock, logins.write)
+            login = renew(replace(login, place=followed(login.place, clock)), clock, logins.write)
             logins.write(login)
     except MooringError as error:
         if kept is not None and kept.usable(clock.now()):
@@ -75,8 +76,10 @@ def current_credential(
         found = log_in(error, clock)
         # A login that was forgotten meanwhile stays so.
         with logins.locked(login_id):
-            login = replace(_read_login(logins, login_id), source=found.source, credential=found.credential)
+            before = _read_login(logins, login_id)
+            login = replace(before, place=found.place, source=found.source, credential=found.credential)
             logins.write(login)
+    carry_over(logins, before, login)
     # A renewal sets one.
     assert login.credential is not None
     return login.credential

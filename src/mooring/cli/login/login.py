@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import click
 
 from mooring.cli import cluster
+from mooring.cli.login.following import followed
 from mooring.cli.login.kubeconfigentries import KubeconfigFiles, new_login_command, plan_entries, plugin_login
 from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, SECRET_IN_FORM, LoginNeededError, log_in, renew
 from mooring.cli.options.flags import WholeNumber, kubeconfig_option, usage
@@ -182,6 +183,8 @@ def login(
     if password_stdin and source.kind != loginrecord.PASSWORD:
         raise click.UsageError("--password-stdin needs --username")
     name = name or _default_name(place)
+    if is_repeated and not server:
+        place = followed(place, clock)
     if is_repeated and earlier is not None and earlier.name != name:
         # Two logins with one refresh token would end each other where it is replaced at each use.
         source = replace(source, refresh_token=None)

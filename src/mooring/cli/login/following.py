@@ -1,0 +1,91 @@
+"""Files of people follow their cluster: address and CAs, in the record of a login and in its entries of the kubeconfigs.
+
+Rules kept here (docs/adr/0020, docs/keep-a-kubeconfig-fresh.md):
+* cluster-info is read at each renewal, verified by the CAs of the login. What cannot be read changes nothing: the renewal says why
+  the server does not respond.
+* The record is written before the entries. A kubeconfig that another program changes, or that is elsewhere, keeps its old entry:
+  the credential is given to it as long as it names the server and CAs of the login alone.
+* An entry is changed and never added: the kubeconfig that a program uses need not be the one that this process sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from mooring.cli.login.kubeconfigentries import KubeconfigFiles, plan_entries
+from mooring.client.http.requests import drive_fetching
+from mooring.client.login.loginfiles import LoginFiles
+from mooring.clock import Clock
+from mooring.errors import ConfigError, PeerError
+from mooring.pki.errors import PkiError
+from mooring.trust.discovery.errors import CertificateError, DiscoveryError
+from mooring.trust.discovery.fetch import named_pins, pinned_ca
+from mooring.trust.discovery.pins import Pin
+from mooring.trust.discovery.refresh import MergeBase, Refreshed, follow_cluster, merge_base
+from mooring.trust.kubeconfig import Cluster, Kubeconfig
+from mooring.trust.loginrecord import Login, Place
+
+
+async def follow(known: Sequence[Cluster], base: MergeBase | None, pins: Collection[Pin], clock: Clock) -> Refreshed:
+    """Return the addresses of a cluster as it publishes them now. Raises DiscoveryError that says what to compare, ConfigError."""
+    if known[0].insecure_skip_tls_verify:
+        raise ConfigError(
+            f"the entry of {known[0].server} skips verification: nothing proves what its cluster publishes"
+        )
+    if pins:
+        ca_pem = await drive_fetching(pinned_ca(known[0].server, pins), clock)
+        known, base = [replace(one, ca_pem=ca_pem) for one in known], None
+    try:
+        return await drive_fetching(follow_cluster(known, base), clock)
+    except CertificateError as error:
+        raise ConfigError(f"{error}. {await _advice(known[0].server, clock)}") from None
+
+
+async def _advice(server: str, clock: Clock) -> str:
+    """Return what a person does where the known CAs do not verify the server: it has a new CA, or is another one."""
+    try:
+        seen = ", ".join(map(str, await drive_fetching(named_pins(server), clock)))
+    except (DiscoveryError, PkiError):
+        return "If the CA of the cluster was replaced without this file, ask an administrator for its hash"
+    return (
+        f"The machine there names the CA {seen}. If the CA of the cluster was replaced because it was compromised, compare that "
+        "with an administrator of the cluster (mooring token create --print-join-command prints the hash), and run: mooring "
+        "kubeconfig refresh --discovery-token-ca-cert-hash HASH"
+    )
+
+
+def followed(place: Place, clock: Clock) -> Place:
+    """Return the place as its cluster publishes it now. Raises ConfigError where a person has to compare the CA."""
+    cluster = place.cluster()
+    with suppress(PeerError):
+        return place_of(asyncio.run(follow((cluster,), merge_base(cluster), (), clock)))
+    return place
+
+
+def place_of(found: Refreshed) -> Place:
+    """Return the place of a login at a cluster."""
+    way = found.clusters[0]
+    return Place(
+        way.server,
+        way.ca_pem,
+        way.tls_server_name,
+        way.proxy_url,
+        way.disable_compression,
+        found.base.extension() if found.base is not None else None,
+    )
+
+
+def carry_over(logins: LoginFiles, before: Login, after: Login, kubeconfig: str = "") -> None:
+    """Write the entries of a login whose record was written, and remove the record at its former address."""
+    if before.place == replace(after.place, published=before.place.published):
+        return
+    files, plan = KubeconfigFiles(kubeconfig), partial(plan_entries, login=after, earlier={before.id}, use=False)
+    with suppress(ConfigError):
+        if plan(files.read()).added == Kubeconfig():
+            files.apply(plan)
+            if before.id != after.id:
+                logins.remove(before.id)
