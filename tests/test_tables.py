@@ -148,7 +148,12 @@ TABLES: dict[str, tuple[Collect, Collect]] = {
         lambda folder: (
             subject
             for subject in subclasses(
-                Settings, "mooring.settings", "mooring.authn", "mooring.trust.sharedkeys", "mooring.trust.k3s"
+                Settings,
+                "mooring.settings",
+                "mooring.authn",
+                "mooring.trust.sharedkeys",
+                "mooring.trust.k3s",
+                "mooring.trust.notices",
             )
             if hasattr(subject, "heading")  # without one it is a base of several
         ),

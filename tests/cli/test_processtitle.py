@@ -19,7 +19,7 @@ HIDDEN = "(redacted)"
 TOKEN = "abcdef.0123456789abcdeg"
 OF_K3S = frozenset(f"--{key}" for key in k3s_keys().secret - k3s_keys().server if refused_flag(f"--{key}"))
 """Flags of k3s agent that the agent refuses, and that others could read until it has ended."""
-WORDS = ("token", "password", "secret", "credential", "certificate_key")
+WORDS = ("token", "password", "secret", "credential", "certificate_key", "notify_url")
 """Parts of names of options that may take a secret."""
 NO_SECRETS = {
     "--allow-short-server-token": "yes or no",

@@ -379,6 +379,26 @@ def test_audit_records_that_cannot_be_written_are_named_with_their_server() -> N
 
 
 @pytest.mark.parametrize(
+    ("notices", "end"),
+    [
+        pytest.param((0, 0, ""), "; notices to https://a.example", id="in order"),
+        pytest.param(
+            (3, 0, "it answers 500"), "; notices to https://a.example, 3 waiting: it answers 500", id="failing"
+        ),
+        pytest.param((1, 2, ""), "; notices to https://a.example, 1 waiting, 2 dropped", id="dropped"),
+    ],
+)
+def test_where_notices_of_a_server_go_and_how_many_did_not(notices: tuple[int, int, str], end: str) -> None:
+    waiting, dropped, problem = notices
+    found = {"host": "https://a.example", "waiting": waiting, "dropped": dropped, "problem": problem}
+    report = {"server": "cp1", "version": "0.1.0", "workers": 1, "addresses": [], "certificates": [], "notices": found}
+    server = sections.server("https://192.0.2.1:6443", report, "")
+    assert server["notices"] == found
+    (line,) = sections.server_lines({"servers": [server]}, NOW)
+    assert line.endswith(end)
+
+
+@pytest.mark.parametrize(
     ("problems", "error", "said"),
     [
         pytest.param(["not served by this server"], NotFoundError, "not served by this server", id="an older server"),

@@ -29,6 +29,7 @@ from mooring.errors import ConfigError
 from mooring.settings.controllers import StandaloneSettings
 from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser, Selected
+from mooring.trust.notices import NoticeSettings
 from tests.support.kubernetespeer import KubernetesPeer, kubernetes_peer
 from tests.support.liveserver import LiveServer
 from tests.support.manualclock import EPOCH
@@ -41,7 +42,11 @@ def config(server: LiveServer, **values: Any) -> StandaloneConfig:
     name = f"test-{secrets.token_hex(4)}"
     settings = StandaloneSettings.read({"leader_elect_resource_name": name, "controllers": ("tokencleaner",)} | values)
     return StandaloneConfig(
-        settings=settings, signing=SigningSettings(), approval=ApprovalSettings(), cluster=load(str(server.kubeconfig))
+        settings=settings,
+        signing=SigningSettings(),
+        approval=ApprovalSettings(),
+        notices=NoticeSettings(),
+        cluster=load(str(server.kubeconfig)),
     )
 
 
@@ -95,6 +100,7 @@ def test_a_process_whose_api_server_is_away_is_alive_and_not_ready(elected: bool
             settings=StandaloneSettings.read(settings),
             signing=SigningSettings(),
             approval=ApprovalSettings(),
+            notices=NoticeSettings(),
             cluster=selected,
         )
         async with running(given, SystemClock(), secrets.token_bytes):
@@ -157,7 +163,11 @@ def test_a_process_that_cannot_present_its_certificate_does_not_start(monkeypatc
     user = KubeconfigUser("admin", certificate_pem=b"certificate")
     selected = Selected(Cluster("kubernetes", "https://127.0.0.1:1", b""), user, "")
     given = StandaloneConfig(
-        settings=StandaloneSettings.read({}), signing=SigningSettings(), approval=ApprovalSettings(), cluster=selected
+        settings=StandaloneSettings.read({}),
+        signing=SigningSettings(),
+        approval=ApprovalSettings(),
+        notices=NoticeSettings(),
+        cluster=selected,
     )
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ConfigError, match="mount /proc"):

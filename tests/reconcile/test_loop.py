@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import pytest
 
+from mooring.api.core.event import new_event
 from mooring.api.view import Views, guarded, readable
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import (
@@ -522,6 +523,30 @@ async def test_the_loop_logs_keys_and_never_contents(room: Room, caplog: pytest.
     async with running(room, [controller]):
         await until(lambda: exists(room, "configmaps", "a", "default"))
     assert "hunter2" not in caplog.text
+
+
+@in_room
+async def test_only_events_that_the_loop_itself_wrote_are_passed_on(room: Room) -> None:
+    """Of a name that is taken, another process or a machine wrote the Event."""
+
+    def event(name: str) -> Obj:
+        return new_event({"kind": "Node", "name": "n"}, "R", "t", EPOCH, metadata={"name": name}, is_warning=False)
+
+    actions = (Create("events", event("taken")), Create("events", event("own")), marker("done"))
+    passed_on: list[Obj] = []
+    controller = Scripted(lambda key, views, now: actions)
+    loop = Reconciler([controller], api_of(room), room.clock, counting_entropy(), event_written=passed_on.append)
+    await room.create("events", event("taken"))
+    task = asyncio.ensure_future(loop.run())
+    await room.create("configmaps", config_map("a"))
+    await until(lambda: exists(room, "secrets", "done", "default"))
+    await room.create("events", event("forged"))
+    await settle()
+    stored = room.registry.views["events"].get("own", "default")
+    assert passed_on == [stored]
+    assert passed_on[0]["metadata"]["uid"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 @in_room

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -1036,7 +1037,7 @@ def events(server: Server) -> list[str]:
     ],
 )
 def test_it_is_let_through_where_the_operator_says_so_and_verified_later(password: str, reason: str) -> None:
-    @supervised(k3s_node_password_fail_open=True)
+    @supervised(k3s_node_password_fail_open=True, notify_url="http://127.0.0.1:1")
     async def test(server: Server) -> None:
         plugin = with_refused_secrets(server)
         assert (await post(server, CLIENT)).status == 200
@@ -1051,5 +1052,8 @@ def test_it_is_let_through_where_the_operator_says_so_and_verified_later(passwor
         await server.clock.advance(RETRY_SECONDS)
         await until_async(lambda: bool(events(server)))
         assert events(server) == [reason]
+        notifier = server.assembly.controllers.notifier
+        assert notifier is not None
+        assert reason in {json.loads(notice.body)["reason"] for notice in notifier._queue}
 
     test()

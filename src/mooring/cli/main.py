@@ -33,6 +33,7 @@ SECRET_OPTIONS = frozenset(
         "--cluster-secret",
         "--discovery-token",
         "--new-token",
+        "--notify-url",
         "--server-token",
         "--tls-bootstrap-token",
         "--token",

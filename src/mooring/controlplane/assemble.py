@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mooring.api.mooring import tombstones
 from mooring.controlplane.encryption import EncryptionMetrics
 from mooring.controlplane.membermetrics import MemberMetrics
+from mooring.controlplane.notifier import NoticeMetrics
 from mooring.controlplane.parts.controllers import Controllers, Upkeep
 from mooring.controlplane.parts.foundation import Foundation
 from mooring.controlplane.parts.http import Http
@@ -112,4 +113,6 @@ def assemble(base: Foundation) -> Assembly:
     watch_expiry(upkeep.expiry_watch, http.health, base.metrics)
     if controllers.snapshots is not None:
         watch_snapshots(controllers.snapshots, http.health, base.metrics)
+    if controllers.notifier is not None:
+        base.metrics.registry.register(NoticeMetrics(controllers.notifier))
     return Assembly(base, trust, controllers, upkeep, http)

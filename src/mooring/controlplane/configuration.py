@@ -30,6 +30,7 @@ from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import EncryptionSettings, StorageSettings
 from mooring.trust.k3s.settings import K3sSettings
+from mooring.trust.notices import NoticeSettings
 from mooring.trust.sharedkeys.servertoken import SharedKeysSettings
 
 S = TypeVar("S", bound=Settings)
@@ -51,6 +52,7 @@ SUBJECTS: tuple[type[Settings], ...] = (
     ControllerManagerSettings,
     FlowControlSettings,
     AuditSettings,
+    NoticeSettings,
     *authn.SUBJECTS,
 )
 """Every subject that has settings, in the order of `--help` and of the reference page."""

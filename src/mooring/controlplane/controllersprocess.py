@@ -26,6 +26,7 @@ from mooring.controllers import standalonetable
 from mooring.controllers.table import build, without_effect
 from mooring.controlplane.datadirectory import Reloading
 from mooring.controlplane.lifecycle import is_gone, process_identity
+from mooring.controlplane.notifier import NoticeMetrics, Notifier, notifier_of
 from mooring.controlplane.signingkeys import FollowedPolicy, SignerAuthorities
 from mooring.errors import ConfigError, ForbiddenError, MooringError
 from mooring.listensockets import ListenError, bound_port, listen
@@ -35,6 +36,7 @@ from mooring.reconcile.standalonecontrollers import MANIFESTS, StandaloneControl
 from mooring.settings.controllers import StandaloneSettings
 from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.trust.kubeconfig import Selected
+from mooring.trust.notices import NoticeSettings
 
 # Health and metrics of a process without an API server, over plain HTTP.
 #
@@ -143,6 +145,7 @@ class StandaloneConfig:
     signing: SigningSettings
     approval: ApprovalSettings
     cluster: Selected
+    notices: NoticeSettings
 
 
 def check(settings: StandaloneSettings, signing: SigningSettings) -> None:
@@ -186,18 +189,27 @@ async def running(config: StandaloneConfig, clock: Clock, entropy: Callable[[int
     reloading = Reloading()
     async with connect(config.cluster, clock) as client:
         elector = LeaderElector(LeaseApi(client), clock, process_identity(), is_gone, _election(settings))
+        notifier = notifier_of(config.notices, config.cluster.cluster.server, reloading, clock)
         controllers = _controllers(
-            config, client, reloading, clock, entropy, lambda: elector.may_write or not settings.leader_elect
+            config,
+            client,
+            reloading,
+            clock,
+            entropy,
+            lambda: elector.may_write or not settings.leader_elect,
+            notifier.add if notifier is not None else lambda event: None,
         )
         work = elector.run(controllers.run) if settings.leader_elect else _run_always(controllers, clock)
         tasks = [asyncio.create_task(work, name="controllers"), asyncio.create_task(reloading.run(clock), name="files")]
+        if notifier is not None:
+            tasks.append(asyncio.create_task(notifier.run(), name="notices"))
         probe = ApiServerProbe(client, clock, _election(settings))
         if not settings.leader_elect:
             tasks.append(asyncio.create_task(probe.run(), name="probe"))
         health = HealthServer(
             {task.get_name(): partial(_end_of, task) for task in tasks},
             _readiness(elector, probe, controllers),
-            partial(_metrics, elector, controllers),
+            partial(_metrics, elector, controllers, notifier),
         )
         try:
             if settings.healthz_port:
@@ -272,6 +284,7 @@ def _controllers(
     clock: Clock,
     entropy: Callable[[int], bytes],
     may_write: Callable[[], bool],
+    event_written: Callable[[Obj], None],
 ) -> StandaloneControllers:
     signing = config.signing
     settings = standalonetable.settings(
@@ -289,7 +302,9 @@ def _controllers(
     built = build(settings, names)
     scopes = standalonetable.scopes_of([one.name for one in built])
     command = manifests_command(config.settings.controllers)
-    return StandaloneControllers(built, lambda: RemoteApi(client, scopes), scopes, clock, entropy, may_write, command)
+    return StandaloneControllers(
+        built, lambda: RemoteApi(client, scopes), scopes, clock, entropy, may_write, command, event_written
+    )
 
 
 def manifests_command(items: Sequence[str]) -> str:
@@ -344,7 +359,7 @@ def _readiness(elector: LeaderElector, probe: ApiServerProbe, controllers: Stand
     }
 
 
-def _metrics(elector: LeaderElector, controllers: StandaloneControllers) -> bytes:
+def _metrics(elector: LeaderElector, controllers: StandaloneControllers, notifier: Notifier | None) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
     Gauge("leader_election_master_status", "1 while controllers run here.", registry=registry).set(elector.leading)
     running = Gauge("mooring_controller_running", "1 for a running controller.", ["controller"], registry=registry)
@@ -352,4 +367,6 @@ def _metrics(elector: LeaderElector, controllers: StandaloneControllers) -> byte
         running.labels(name).set(1)
     for name in controllers.stopped:
         running.labels(name).set(0)
+    if notifier is not None:
+        registry.register(NoticeMetrics(notifier))
     return generate_latest(registry)

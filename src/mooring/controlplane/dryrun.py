@@ -20,6 +20,7 @@ from mooring.clock import Clock
 from mooring.controlplane.configuration import ServerConfig
 from mooring.controlplane.datadirectory import Reloading, read_ca, refuse_exposed
 from mooring.controlplane.keystore import KeyStore, prepare
+from mooring.controlplane.notifier import notifier_of
 from mooring.controlplane.parts.foundation import check_names
 from mooring.controlplane.parts.trust import Authentication
 from mooring.controlplane.servingcertificate import ServingPair
@@ -31,6 +32,7 @@ from mooring.server.audit.auditevent import read_policy
 from mooring.settings.serving import AuditSettings, ServingSettings
 from mooring.settings.signing import SigningSettings
 from mooring.settings.storage import StorageSettings
+from mooring.trust.notices import NoticeSettings
 
 
 def dry_run(config: ServerConfig, clock: Clock, entropy: Callable[[int], bytes]) -> tuple[tuple[str, str], ...]:
@@ -90,6 +92,7 @@ async def _read_files(
         count_review=lambda result: None,
     )
     try:
+        notifier_of(config[NoticeSettings], "", reloading, clock)
         signing.warn_of_client_cas(authentication.client_cas.clients)
         authority = key_store.ca.authority.certificate
         chain = key_store.serving_chain if config[ServingSettings].tls_cert_file else (authority,)

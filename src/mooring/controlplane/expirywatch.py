@@ -23,6 +23,7 @@ from mooring.api.core.event import new_event
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import WriteOptions
+from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock, gap, human_duration, rfc3339, wait_until
 from mooring.errors import AlreadyExistsError, MooringError
 from mooring.identity import API_SERVER_USER
@@ -100,11 +101,13 @@ class ExpiryWatch:
         clock: Clock,
         server: str,
         looked: Callable[[datetime], None] = lambda now: None,
+        event_written: Callable[[Obj], None] = lambda event: None,
     ) -> None:
         """`sources`: by a name for metrics and Events. `server`: what tells this server from others in Events.
 
-        `looked` is called with the time of each look.
+        `looked` is called with the time of each look, and `event_written` with each Event that was created.
         """
+        self._event_written = event_written
         self._looked = looked
         self.sources = sources
         self._registry = registry
@@ -165,7 +168,8 @@ class ExpiryWatch:
         )
         try:
             change = Change(API_SERVER_USER, now, writer="expiry-watch")
-            await self._registry.writer.create(BY_PLURAL["events"], "default", event, change, WriteOptions())
+            written = await self._registry.writer.create(BY_PLURAL["events"], "default", event, change, WriteOptions())
+            self._event_written(written.obj)
         except AlreadyExistsError:
             # Another worker, or this server before a restart.
             pass

@@ -228,6 +228,9 @@ def _background_work(assembly: Assembly, clock: Clock) -> dict[str, Coroutine[An
     parts, trust, controllers = assembly.base.parts, assembly.trust, assembly.controllers
     upkeep, http = assembly.upkeep, assembly.http
     work: dict[str, Coroutine[Any, Any, None]] = {}
+    if controllers.notifier is not None:
+        # First: it is cancelled last, when nothing writes Events any more.
+        work["notices"] = controllers.notifier.run()
     if http.supervisor is not None and http.supervisor.tokens is not None:
         work["token files"] = http.supervisor.tokens.run(trust.serving.root_ca, clock)
     if upkeep.ca_rollover is not None:

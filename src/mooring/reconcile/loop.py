@@ -11,6 +11,7 @@ Rules kept here:
 * A plan that needs an object which cannot be read fails, one log line says so once, and the other plans go on. The key is planned
   again with back-off, and when the object can be read.
 * A namespace that holds objects of other servers waits in the same way: no change of the views would plan it again.
+* Each Event that a controller wrote is passed on once it is stored, and none that exists already: another process wrote that one.
 * An update that is made is logged with what its plan announces, and with nothing else.
 * A failed plan is logged with its key, never with an object's content, and retried with back-off. Other keys go on. An object that
   a controller cannot parse is logged and skipped; otherwise it would stop the events for all controllers.
@@ -57,6 +58,7 @@ from mooring.reconcile.workqueue import DeviceThreads, WorkQueue
 
 log = logging.getLogger("mooring.controllers")
 
+EVENTS = "events"
 WORKERS = 16
 """Keys of one controller handled concurrently: as many writes as one group commit usefully takes."""
 LONG_PLAN = 0.005
@@ -89,8 +91,13 @@ class Reconciler:
         resolve: ResolveNames | None = None,
         record: Callable[[Obj, bool], Awaitable[None]] | None = None,
         api_of: Callable[[str], ClusterApi] | None = None,
+        event_written: Callable[[Obj], None] = lambda event: None,
     ) -> None:
-        """`api_of` returns what a controller of a name writes through; by default all write through `api`."""
+        """`api_of` returns what a controller of a name writes through; by default all write through `api`.
+
+        `event_written` is called with each Event that a controller has created, as it is stored.
+        """
+        self._event_written = event_written
         self._apis = {controller.name: api_of(controller.name) if api_of else api for controller in controllers}
         self._record = record or IssuanceLogWriter(api).append
         self._resolve = resolve or Resolver(clock).resolve
@@ -282,7 +289,9 @@ class Reconciler:
             if precondition is not None and not precondition(self._api.views, self._clock.now()):
                 return False
             if isinstance(action, Create):
-                await api.create(action.plural, action.obj)
+                stored = await api.create(action.plural, action.obj)
+                if action.plural == EVENTS:
+                    self._event_written(stored)
             elif isinstance(action, Update):
                 await api.update(action.plural, action.obj, action.subresource, action.precondition)
             else:

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from mooring.apimachinery.schema import Obj
 from mooring.clock import Clock, doubling
 from mooring.controllers.actions import EVERYTHING, Controller, Scope
 from mooring.errors import ApiError, ForbiddenError, MooringError, NotFoundError
@@ -49,9 +50,11 @@ class StandaloneControllers:
         entropy: Callable[[int], bytes],
         may_write: Callable[[], bool] = lambda: True,
         manifests: str = MANIFESTS,
+        event_written: Callable[[Obj], None] = lambda event: None,
     ) -> None:
         """`may_write` is asked before each write; always true without a Lease. `manifests`: the command that prints the objects
-        which these controllers need, for messages."""
+        which these controllers need, for messages. `event_written`: see `Reconciler`."""
+        self._event_written = event_written
         self._manifests = manifests
         self._may_write = may_write
         self._controllers = controllers
@@ -80,7 +83,13 @@ class StandaloneControllers:
         refusals = await self._refusals(api, {plural for one in self._controllers for plural in one.watches})
         runnable = [one for one in self._controllers if refusals.keys().isdisjoint(one.watches)]
         self._report(refusals)
-        self._reconciler = Reconciler(runnable, FencedApi(api, self._may_write), self._clock, self._entropy)
+        self._reconciler = Reconciler(
+            runnable,
+            FencedApi(api, self._may_write),
+            self._clock,
+            self._entropy,
+            event_written=self._event_written,
+        )
         self.running = tuple(one.name for one in runnable)
         work: list[asyncio.Future[Any]] = []
         if runnable:

@@ -66,6 +66,7 @@ class HttpRequest:
     response; `within` for all of them together. The driver reads `max_bytes` of the body at the most.
     `authorization` is the header of that name. `secret_headers` are further headers whose values are secret. `credentials` are
     those of a kubeconfig user, who may have a client certificate or an exec plugin.
+    `secret_target`: path and query of the URL, which then ends with its host and port. No log and no error shows them.
     """
 
     target: str | Trust
@@ -78,6 +79,7 @@ class HttpRequest:
     authorization: Secret | None = None
     credentials: KubeconfigUser | None = None
     secret_headers: tuple[tuple[str, Secret], ...] = ()
+    secret_target: Secret | None = None
     within: float = field(default=inf, compare=False)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.controlplane.expirywatch import ExpirySource, ExpiryWatch, is_near
 from mooring.errors import ConfigError
 from mooring.pki.x509.certificate import Certificate
@@ -47,8 +48,10 @@ def test_from_when_on_a_person_is_told(life: float, left: float, is_ca: bool, ne
 
 
 def watch_of(server: Server, clock: ManualClock, found: list[Certificate], **options: Any) -> ExpiryWatch:
+    written = options.pop("event_written", lambda event: None)
     source = ExpirySource("the serving certificate of tls-cert-file", ADVICE, lambda: found, **options)
-    return ExpiryWatch({"serving-certificate": source}, server.assembly.base.parts.registry, clock, "192-0-2-1")
+    parts = server.assembly.base.parts
+    return ExpiryWatch({"serving-certificate": source}, parts.registry, clock, "192-0-2-1", event_written=written)
 
 
 async def events(server: Server) -> list[tuple[str, str]]:
@@ -112,9 +115,10 @@ async def test_what_the_server_renews_is_warned_of_when_the_renewal_did_not_come
 @in_server
 async def test_the_workers_of_a_server_share_an_event(server: Server) -> None:
     clock, certificate = ManualClock(EPOCH + timedelta(days=350)), ending(365)
+    written: list[Obj] = []
     for _ in range(3):
-        await watch_of(server, clock, [certificate]).look()
-    assert len(await events(server)) == 1
+        await watch_of(server, clock, [certificate], event_written=written.append).look()
+    assert len(await events(server)) == len(written) == 1
 
 
 @pytest.mark.parametrize(

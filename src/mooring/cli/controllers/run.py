@@ -18,8 +18,9 @@ from mooring.controlplane.controllersprocess import StandaloneConfig, check, ser
 from mooring.settings.controllers import StandaloneSettings
 from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.trust.kubeconfig import Selected
+from mooring.trust.notices import NoticeSettings
 
-SUBJECTS = (StandaloneSettings, ApprovalSettings, SigningSettings)
+SUBJECTS = (StandaloneSettings, ApprovalSettings, SigningSettings, NoticeSettings)
 
 
 @click.command("controllers", cls=CommandBySubject)
@@ -39,10 +40,10 @@ def controllers(kubeconfig: str, context_name: str, verbose: int, log_format: st
     with usage():
         settings, signing = StandaloneSettings.read(values), SigningSettings.read(values)
         check(settings, signing)
-        approval = ApprovalSettings.read(values)
+        approval, notices = ApprovalSettings.read(values), NoticeSettings.read(values)
     cluster = _cluster(kubeconfig, context_name)
     serverlogs.configure(verbose, log_format)
-    serve(StandaloneConfig(settings=settings, signing=signing, approval=approval, cluster=cluster))
+    serve(StandaloneConfig(settings=settings, signing=signing, approval=approval, cluster=cluster, notices=notices))
 
 
 def _cluster(kubeconfig: str, context_name: str) -> Selected:

@@ -108,6 +108,7 @@ def server(address: str, report: Obj | None, problem: str) -> Obj:
         "lostAddresses": report.get("lostAddresses", []),
         "servingCertificateEnds": serving.get("notAfter", ""),
         "auditProblem": report.get("auditLog", {}).get("problem", ""),
+        **({"notices": report["notices"]} if "notices" in report else {}),
     }
 
 
@@ -124,8 +125,19 @@ def server_lines(found: Obj, now: datetime) -> Sequence[str]:
         f"serving certificate ends {until(one['servingCertificateEnds'], now)}"
         + "".join(f"; its machine lost {lost}: restart it" for lost in one["lostAddresses"])
         + (f"; audit log: {one['auditProblem']}" if one["auditProblem"] else "")
+        + _notices(one.get("notices"))
         for one in found["servers"]
     ]
+
+
+def _notices(found: Obj | None) -> str:
+    """Return what to know of a server's notices; "" without a receiver."""
+    if found is None:
+        return ""
+    numbers = [f"{found[name]} {name}" for name in ("waiting", "dropped") if found[name]]
+    return f"; notices to {', '.join((found['host'], *numbers))}" + (
+        f": {found['problem']}" if found["problem"] else ""
+    )
 
 
 async def _addresses(gathering: Gathering) -> Obj:

@@ -271,6 +271,7 @@ class ConnectionPool:
                 extensions={
                     "sni_hostname": name,
                     "dialled_host": host,
+                    "secret_target": request.secret_target,
                     "trace": way.trace,
                 },
             ) as response:

@@ -20,6 +20,7 @@ from mooring.controlplane.carolloverfiles import RolloverFiles
 from mooring.controlplane.encryption import EncryptionLease
 from mooring.controlplane.expirywatch import ExpiryWatch
 from mooring.controlplane.maintenance import MasterLeases
+from mooring.controlplane.notifier import notifier_of
 from mooring.controlplane.parts.foundation import Foundation
 from mooring.controlplane.parts.status import expiring, server_label
 from mooring.controlplane.parts.trust import ServedTrust
@@ -40,6 +41,7 @@ from mooring.settings.signing import ApprovalSettings, SigningSettings
 from mooring.settings.snapshots import SnapshotSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.issuancelog import IssuanceLogKey
+from mooring.trust.notices import NoticeSettings
 
 log = logging.getLogger("mooring")
 
@@ -53,7 +55,7 @@ class Controllers:
     """Controllers, leader election, and what only the leader does."""
 
     def __init__(self, base: Foundation, trust: ServedTrust) -> None:
-        """Raises ConfigError for controllers that do not exist."""
+        """Raises ConfigError for controllers that do not exist, and for files of notices that cannot be used."""
         self.master_leases = _master_leases(base)
         """None for a server that is alone on its store."""
         self.settings = self._settings(base, trust)
@@ -66,6 +68,13 @@ class Controllers:
 
         key = base.key_store.issuance_log_key
         issuance_log = IssuanceLogWriter(fenced("lineage"), IssuanceLogKey(key) if key is not None else None)
+        self.notifier = notifier_of(
+            base.config[NoticeSettings],
+            base.config.endpoints[0].url,
+            trust.authentication.reloading,
+            base.clock,
+        )
+        """None without a receiver."""
         names = selected(base.config[ControllerManagerSettings].controllers)
         for line in without_effect(self.settings, names):
             log.warning("%s", line)
@@ -76,10 +85,16 @@ class Controllers:
             base.entropy,
             record=issuance_log.append,
             api_of=fenced,
+            event_written=self.event_written,
         )
         trust.policy.subscribe(partial(self.reconciler.plan_again, *USERS_OF_POLICY))
         self.snapshots = _scheduled_snapshots(base, self.elector)
         """None without a schedule."""
+
+    def event_written(self, event: Obj) -> None:
+        """Let the receiver of notices know of an Event that this process wrote."""
+        if self.notifier is not None:
+            self.notifier.add(event)
 
     def _addresses(self, base: Foundation) -> tuple[str, ...]:
         """Return the addresses of the servers that live."""
@@ -211,6 +226,7 @@ class Upkeep:
             clock,
             server_label(config),
             lambda now: base.credentials_changed.set() if client_cas.crls.has_passed(now) else None,
+            controllers.event_written,
         )
 
 

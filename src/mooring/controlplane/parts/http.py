@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from functools import partial
 
@@ -62,6 +63,7 @@ from mooring.settings.storage import StorageSettings
 from mooring.trust.encryption import keychange
 from mooring.trust.encryption.configuration import GroupResource
 from mooring.trust.k3s.settings import K3sSettings, encryption_status
+from mooring.trust.notices import combined
 
 # Builds the supervisor API of k3s for one server process.
 
@@ -78,6 +80,7 @@ class SupervisorApi:
         shared_keys: SharedKeys | None,
         checks: tuple[IssuanceCheck, ...],
         ready: Callable[[], bool],
+        event_written: Callable[[Obj], None],
     ) -> None:
         """`checks` see a request before its node password is stored. `shared_keys`: None for a store in memory."""
         self._base = base
@@ -90,6 +93,7 @@ class SupervisorApi:
             base.entropy,
             fail_open=base.config[K3sSettings].k3s_node_password_fail_open,
             workers=base.process.share.workers,
+            event_written=event_written,
         )
         self.tokens = None if base.config[StorageSettings].in_memory else JoinTokenFiles(base.config)
         """None for a server without a data directory."""
@@ -167,11 +171,12 @@ def build_supervisor(
     shared_keys: SharedKeys | None,
     settings: ControllerSettings,
     ready: Callable[[], bool],
+    event_written: Callable[[Obj], None],
 ) -> SupervisorApi | None:
     """Return the supervisor API; None unless it is turned on."""
     if not base.config[K3sSettings].k3s_supervisor:
         return None
-    return SupervisorApi(base, trust, shared_keys, checks_before_password(settings), ready)
+    return SupervisorApi(base, trust, shared_keys, checks_before_password(settings), ready, event_written)
 
 
 def _is_of_server(lease: Obj) -> bool:
@@ -179,6 +184,9 @@ def _is_of_server(lease: Obj) -> bool:
 
 
 # Builds what answers the requests of one server process, from the listener to the endpoints.
+
+NOTICES_QUESTION = "notices"
+"""Question to a worker for the state of its notices."""
 
 
 class Http:
@@ -198,10 +206,20 @@ class Http:
         self.auth_failures = AuthFailureLimiter(buckets=share.buckets())
         self.refusals = Refusals()
         self.host_metrics = HostMetrics(base.metrics, share)
-        questions = {METRICS_QUESTION: self.host_metrics.answer, **refusal_answers(self.refusals)}
+        self._notifier = controllers.notifier
+        questions = {
+            METRICS_QUESTION: self.host_metrics.answer,
+            NOTICES_QUESTION: lambda _: json.dumps(self._notifier and self._notifier.report()).encode(),
+            **refusal_answers(self.refusals),
+        }
         self.worker_queries = WorkerQueries(questions, share)
         self.supervisor = build_supervisor(
-            base, trust, upkeep.shared_keys, controllers.settings, lambda: self.health.report("readyz")[0]
+            base,
+            trust,
+            upkeep.shared_keys,
+            controllers.settings,
+            lambda: self.health.report("readyz")[0],
+            controllers.event_written,
         )
         """None unless the supervisor API of k3s is turned on."""
         sources = {**upkeep.expiry_watch.sources, **kubeconfigs(config)}
@@ -242,6 +260,13 @@ class Http:
             max_connections=affordable_connections(),
             share=share,
         )
+
+    async def _notices(self) -> Obj | None:
+        """Return the state of notices of all workers; None without a receiver."""
+        if self._notifier is None:
+            return None
+        answers = [json.loads(answer) for answer in await self.worker_queries.ask(NOTICES_QUESTION)]
+        return combined([self._notifier.report(), *filter(None, answers)])
 
     def _services(self, base: Foundation, trust: ServedTrust, upkeep: Upkeep) -> Services:
         config, parts, authentication = base.config, base.parts, trust.authentication
@@ -297,5 +322,5 @@ class Http:
                 config_hash=lambda: parts.encryption.config_hash, usage=parts.encryption.storage.usage
             ),
             revocation_list=lambda: upkeep.revocation_list.current,
-            status=StatusReport(read=self.status.report),
+            status=StatusReport(read=self.status.report, notices=self._notices),
         )

@@ -61,13 +61,16 @@ class StatusReport:
 
     read: Callable[[], Obj]
     """Returns the report. Reads files."""
+    notices: Callable[[], Awaitable[Obj | None]]
+    """Returns the state of notices, of all workers; None without a receiver."""
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 async def status(context: RequestContext, report: StatusReport) -> Response:
     """Answer with the report of this server."""
     async with report.making:
-        found = await asyncio.to_thread(report.read)
+        found, notices = await asyncio.to_thread(report.read), await report.notices()
+    found |= {} if notices is None else {"notices": notices}
     body = encode_json({"kind": "ServerStatus", "apiVersion": API_VERSION, **found})
     return Response(200, body, (content_type("application/json"),))
 

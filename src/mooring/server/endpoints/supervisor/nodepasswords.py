@@ -104,8 +104,10 @@ class NodePasswords:
         *,
         fail_open: bool = False,
         workers: int = 1,
+        event_written: Callable[[Obj], None] = lambda event: None,
     ) -> None:
-        """`workers`: number of processes that share the limits."""
+        """`workers`: number of processes that share the limits. `event_written` is called with each Event that was created."""
+        self._event_written = event_written
         self._registry = registry
         self._clock = clock
         self._entropy = entropy
@@ -303,6 +305,7 @@ class NodePasswords:
         )
         try:
             change = Change(API_SERVER_USER, now, writer="node-passwords")
-            await self._registry.writer.create(_EVENTS, "default", event, change, WriteOptions())
+            written = await self._registry.writer.create(_EVENTS, "default", event, change, WriteOptions())
+            self._event_written(written.obj)
         except (ApiError, MooringError) as error:
             log.warning("supervisor: no Event about node %s: %s", node, type(error).__name__)
