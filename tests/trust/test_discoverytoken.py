@@ -658,6 +658,8 @@ def test_credentials_are_never_sent_without_verified_tls() -> None:
         HttpRequest(UNVERIFIED, credentials=KubeconfigUser("u", token=Secret("t")))
     with pytest.raises(ValueError, match="never sent"):
         HttpRequest(UNVERIFIED, authorization=Secret("Bearer t"))
+    with pytest.raises(ValueError, match="never sent"):
+        HttpRequest(UNVERIFIED, secret_target=Secret("/path"))
     for target in (Trust(CA), SYSTEM_ROOTS, "a target of the configuration"):
         HttpRequest(target, credentials=KubeconfigUser("u"), authorization=Secret("Bearer t"))
 

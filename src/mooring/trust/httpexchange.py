@@ -83,7 +83,8 @@ class HttpRequest:
     within: float = field(default=inf, compare=False)
 
     def __post_init__(self) -> None:
-        has_secret = self.credentials is not None or self.authorization is not None or bool(self.secret_headers)
+        secrets = (self.credentials, self.authorization, self.secret_target)
+        has_secret = bool(self.secret_headers) or any(secret is not None for secret in secrets)
         if has_secret and isinstance(self.target, Trust) and not self.target.verify:
             raise ValueError("credentials are never sent to a server whose certificate is not verified")
 

@@ -141,12 +141,8 @@ def test_notices_share_a_connection() -> None:
 
     def serve(connection: socket.socket) -> None:
         accepted.append(1)
-        received = b""
-        while data := connection.recv(4096):
-            received += data
-            if received.endswith(b"}"):  # head and body may come in two pieces
-                received = b""
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        while receive(connection):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 
     async def run(url: str) -> None:
         sending = Delivery(url)
@@ -218,30 +214,40 @@ def test_a_redirect_is_not_followed() -> None:
     assert other.requests == []
 
 
+def receive(connection: socket.socket) -> bytes:
+    """Return one request; b"" when the client has closed. A close with bytes that nobody read would be a reset."""
+    received = b""
+    while not received.endswith(b"}"):
+        if not (data := connection.recv(4096)):
+            return b""
+        received += data
+    return received
+
+
 def hangs(connection: socket.socket) -> None:
     while connection.recv(4096):
         pass
 
 
 def drips(connection: socket.socket) -> None:
-    connection.recv(4096)
+    receive(connection)
     connection.sendall(b"HTTP/1.1 500 no\r\nContent-Length: 1000\r\n\r\n")
     hangs(connection)
 
 
 def floods(connection: socket.socket) -> None:
-    connection.recv(4096)
+    receive(connection)
     connection.sendall(b"HTTP/1.1 500 no\r\nContent-Length: 1000000000\r\n\r\n")
     while True:  # until the client closes
         connection.sendall(b"x" * 65536)
 
 
 def closes(connection: socket.socket) -> None:
-    connection.recv(4096)
+    receive(connection)
 
 
 def babbles(connection: socket.socket) -> None:
-    connection.recv(4096)
+    receive(connection)
     connection.sendall(b"hello\r\n\r\n")
 
 
@@ -278,7 +284,7 @@ def test_a_receiver_that_took_a_notice_and_never_ends_its_answer_has_it(monkeypa
     monkeypatch.setattr(delivery, "ATTEMPT_SECONDS", 0.3)
 
     def serve(connection: socket.socket) -> None:
-        connection.recv(4096)
+        receive(connection)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
         hangs(connection)
 
