@@ -64,7 +64,7 @@ class Place:
     proxy_url: str = field(default="", repr=False)
     disable_compression: bool = False
     published: Mapping[str, Any] | None = None
-    """What the cluster published when the login followed it last (`mooring.trust.discovery.refresh.MergeBase`)."""
+    """Content of cluster-info when the login followed it last (`mooring.trust.discovery.refresh.MergeBase`)."""
 
     def cluster(self, name: str = "") -> Cluster:
         """Return the way to the cluster as an entry of a kubeconfig."""
