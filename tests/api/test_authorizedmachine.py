@@ -50,6 +50,17 @@ def use(key: str = KEY, **more: str) -> Obj:
             [f"spec.servingNames[{index}]" for index in range(5)],
             id="names in another form",
         ),
+        pytest.param(machine(requestAnnotations={"rack": "7"}), [], id="a fact"),
+        pytest.param(
+            machine(requestAnnotations={"rack": "", "a b": "1"}),
+            ["spec.requestAnnotations[rack]", "spec.requestAnnotations[a b]"],
+            id="facts that no request says",
+        ),
+        pytest.param(
+            machine(requestAnnotations={f"n{number}": "1" for number in range(17)}),
+            ["spec.requestAnnotations"],
+            id="many facts",
+        ),
         pytest.param(machine(use()), [], id="a used entry"),
         pytest.param(machine(use("key")), ["status.usedBy.publicKey"], id="a use by no key"),
         pytest.param(machine(use(request="r" * 513)), ["status.usedBy.request"], id="a long name of a request"),

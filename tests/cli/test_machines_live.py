@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mooring.agent import machineid
+from mooring.agent.machineid import MachineIdentity
 from mooring.trust.nodename import parse_code, verifier
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, live_server, manual_approval
@@ -73,3 +75,63 @@ def test_a_machine_with_a_code_joins_without_a_person(
     text = machine.done("machine", "authorize", "other", "--code")
     assert "Code, shown only now: " in text
     assert "No authorized machines" not in machine.done("machine", "list")
+
+
+def test_a_machine_says_facts_and_a_person_sees_them(
+    manual_approval: LiveServer, machine: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    firmware = tmp_path / "machine"
+    (firmware / "sys/class/dmi/id").mkdir(parents=True)
+    (firmware / "sys/class/dmi/id/product_serial").write_text("C02XY\n")
+    monkeypatch.setattr(machineid, "this_machine", lambda: MachineIdentity(firmware, {}))
+    token = manual_approval.create_token(groups=("system:bootstrappers:manual",))
+    shown = json.loads(
+        machine.done(
+            "machine",
+            "authorize",
+            "facts",
+            "--code",
+            "--request-annotation",
+            "rack=7,product-serial=C02XY",
+            "-o",
+            "json",
+        )
+    )
+    assert shown["spec"]["requestAnnotations"] == {"rack": "7", "product-serial": "C02XY"}
+    code = tmp_path / "code"
+    code.write_text(shown["code"])
+    joining = (
+        "join", manual_approval.endpoint, "--token", str(token.reveal()), "--node-name", "facts", "--root", str(tmp_path),
+        "--discovery-token-ca-cert-hash", manual_approval.pin, "--machine-code-file", str(code),
+        "--tls-bootstrap-timeout", "1s",
+    )  # fmt: skip
+    # Another rack than the entry says: the code alone is not enough.
+    waits = machine(*joining, "--request-annotation", "rack=8", "--request-fact", "product-serial,asset-tag")
+    assert waits.code == 1
+    assert "the request does not say asset-tag, which cannot be read here" in waits.all
+    text = machine.done("csr", "show", "facts")
+    assert "Says product-serial:  C02XY (not verified)\n" in text
+    assert "Says rack:            8 (not verified)\n" in text
+    assert json.loads(machine.done("csr", "show", "facts", "-o", "json"))["saidByMachine"] == {
+        "product-serial": "C02XY",
+        "rack": "8",
+    }
+    machine.done("csr", "deny", "facts", "--yes")
+    machine(*joining, "--request-annotation", "rack=7", "--request-fact", "product-serial")
+    joined = machine.done(*joining, "--request-annotation", "rack=7", "--request-fact", "product-serial", "-o", "json")
+    assert "AutoApprovedMachine" in machine.done("csr", "show", json.loads(joined)["request"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--request-annotation", "rack"], '--request-annotation: "rack" has no value: give NAME=VALUE'),
+        (["--request-fact", "color"], '--request-fact: "color" is none of product-serial, product-uuid'),
+    ],
+)
+def test_facts_that_no_request_says(
+    live_server: LiveServer, machine: CommandLine, flags: list[str], message: str
+) -> None:
+    outcome = machine("join", live_server.endpoint, "--token", "abcdef.0123456789abcdef", *flags)
+    assert outcome.code in (1, 2)
+    assert message in outcome.err

@@ -46,6 +46,12 @@ def csr(name: str = "n1", source: str = "192.0.2.7", challenge: str = "", **spec
     return thing("join", spec=asked, metadata={"annotations": {"mooring.dev/source-address": source}})
 
 
+def said(rack: str) -> Obj:
+    obj = csr()
+    annotations = {**obj["metadata"]["annotations"], "request.mooring.dev/rack": rack}
+    return {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
+
+
 def machine(name: str = "m1", used: str = "", node: str = "n1", **spec: Any) -> Obj:
     status = {"usedBy": {"publicKey": used, "nodeName": "n1"}} if used else {}
     return thing(name, spec={"nodeName": node, **spec}, status=status)
@@ -94,6 +100,12 @@ def reason(finding: CheckResult | None) -> str:
         pytest.param(csr(), [machine(allowedCIDRs=["10.0.0.0/8", "192.0.2.0/24"])], "m1", id="a network"),
         pytest.param(csr(source="::ffff:192.0.2.7"), [machine(allowedCIDRs=["192.0.2.0/24"])], "m1", id="IPv4 in IPv6"),
         pytest.param(
+            said("7"), [machine(requestAnnotations={"rack": "7"})], "m1", id="a name, and a fact that it says"
+        ),
+        pytest.param(
+            said("7"), [machine(keyFingerprint=PIN, requestAnnotations={"rack": "7"})], "m1", id="a key, and a fact"
+        ),
+        pytest.param(
             csr(), [machine("a"), machine("b", keyFingerprint=PIN)], "b", id="an entry that authorizes, before a name"
         ),
         pytest.param(csr(), [machine("a"), machine("b")], "a", id="the first of two equal ones"),
@@ -117,6 +129,12 @@ def test_a_required_entry_is_claimed(obj: Obj, machines: Sequence[Obj], expected
         pytest.param(csr(), [machine(node="n2"), machine("m2", node="m*")], "MachineNotListed", id="another name"),
         pytest.param(csr(), [machine(keyFingerprint=OTHER_PIN)], "MachineNotListed", id="another key"),
         pytest.param(csr(), [machine(codeVerifier=verifier(CODE))], "MachineNotListed", id="no proof of the code"),
+        pytest.param(
+            said("8"), [machine(keyFingerprint=PIN, requestAnnotations={"rack": "7"})], "MachineNotListed", id="another fact"
+        ),
+        pytest.param(
+            csr(), [machine(keyFingerprint=PIN, requestAnnotations={"rack": "7"})], "MachineNotListed", id="no fact"
+        ),
         pytest.param(
             csr(challenge=PROOF), [machine(codeVerifier=verifier(CODE), keyFingerprint=OTHER_PIN)], "MachineNotListed",
             id="the code, and another key",
@@ -334,3 +352,13 @@ def test_only_undecided_requests_of_the_signer_are_planned() -> None:
 def test_the_setting() -> None:
     assert not configured()[ApprovalSettings].inventory_required
     assert configured(machine_inventory="required")[ApprovalSettings].inventory_required
+
+
+def test_a_fact_alone_authorizes_no_machine() -> None:
+    """Whoever makes a request chooses what it says."""
+    match = REQUIRED.match(
+        PendingIssue(csr=said("7"), request=parsed_request(said("7")), now=NOW, automatic=True),
+        views(authorizedmachines=[machine(requestAnnotations={"rack": "7"})]),
+    )
+    assert match.entry is not None
+    assert not match.authorizes

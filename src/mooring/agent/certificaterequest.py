@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import ClassVar
@@ -34,7 +34,7 @@ from mooring.pki.x509.profiles import CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPH
 from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET, KUBELET_SERVING
 from mooring.secret import Secret
-from mooring.trust import nodename
+from mooring.trust import nodename, requestfacts
 
 # Certificates that a node wants: subject, alternative names, signer and usages (docs/protocol/kubelet-certificates.md).
 #
@@ -173,6 +173,8 @@ class NodeRequest:
     usages: tuple[str, ...]
     signer: str = KUBE_APISERVER_CLIENT_KUBELET
     expiration_seconds: int = 0
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Words of the machine about itself (`mooring.trust.requestfacts`)."""
 
     KIND: ClassVar[str] = "CertificateSigningRequest"
 
@@ -184,12 +186,10 @@ class NodeRequest:
         }
         if self.expiration_seconds:
             spec["expirationSeconds"] = self.expiration_seconds
-        return {
-            "kind": self.KIND,
-            "apiVersion": "certificates.k8s.io/v1",
-            "metadata": {"name": self.name} if self.name else {"generateName": GENERATED},
-            "spec": spec,
-        }
+        metadata: Obj = {"name": self.name} if self.name else {"generateName": GENERATED}
+        if self.facts:
+            metadata["annotations"] = requestfacts.as_annotations(self.facts)
+        return {"kind": self.KIND, "apiVersion": "certificates.k8s.io/v1", "metadata": metadata, "spec": spec}
 
 
 def node_request(

@@ -26,7 +26,7 @@ Discovery alone ends after ca.crt and the token's kubeconfig, and leaves the res
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -71,6 +71,7 @@ from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan, JoinSettings
 from mooring.trust.k3s.cahash import check_ca_hash
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser
+from mooring.trust.requestfacts import fact_problem, parse_facts
 
 NAME_REFUSED_SECONDS = 2.0
 """Seconds for which a 403 in the step `name` is retried. Discovery has just shown that the server responds."""
@@ -449,6 +450,19 @@ class _Join:
         if made_by != here:
             self.state.record.write("pendingKeyOf", here)
 
+    def _facts(self) -> Mapping[str, str]:
+        """Return what the request says of this machine. A fact that cannot be read is left out, with a message."""
+        settings, facts = self.options.settings, dict[str, str]()
+        for name in settings.request_fact:
+            value = self.options.machine.firmware_fact(name)
+            if problem := fact_problem(name, value):
+                self.steps.say(
+                    f"warning: the request does not say {name}, which cannot be read here: {problem}", kept=True
+                )
+            else:
+                facts[name] = value
+        return {**facts, **parse_facts(settings.request_annotation, "--request-annotation")}
+
     async def _certificate(self, client: ClusterClient, trusted: TrustedCluster) -> tuple[Pair, str]:
         request = OneShotRequest(
             self.state,
@@ -458,6 +472,7 @@ class _Join:
             seconds=self.options.certificate_timeout,
             expiration_seconds=self.options.expiration_seconds or self._chosen_before(),
             machine_code=self.options.machine_code,
+            facts=self._facts(),
         )
 
         async def check(pair: Pair) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 from mooring.agent.disk import Entry, RecordFile
 from mooring.client.files import read_limited
 from mooring.errors import ConfigError
+from mooring.trust.requestfacts import FIRMWARE_FACTS
 
 MAX_VALUE = 4096
 """Bytes: each of the files has one line of at most 37."""
@@ -73,6 +74,10 @@ class MachineIdentity:
     def is_container(self) -> bool:
         """Return True in a container."""
         return CONTAINER_VARIABLE in self.environment or any((self.root / one).exists() for one in CONTAINER_FILES)
+
+    def firmware_fact(self, name: str) -> str:
+        """Return a fact of FIRMWARE_FACTS as the firmware has it; "" when this process cannot read it."""
+        return self._line(f"sys/class/dmi/id/{FIRMWARE_FACTS[name]}")
 
     def hashes(self) -> dict[Entry, str]:
         """Return the hash of each value that this machine has; none in a container."""

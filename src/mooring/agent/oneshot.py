@@ -8,8 +8,9 @@ Rules kept here (docs/protocol/kubelet-certificates.md#one-request):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -52,6 +53,7 @@ class OneShotRequest:
         seconds: float,
         expiration_seconds: int = 0,
         machine_code: Secret | None = None,
+        facts: Mapping[str, str] | None = None,
     ) -> None:
         self._state = state
         self._steps = steps
@@ -60,6 +62,7 @@ class OneShotRequest:
         self._seconds = seconds
         self._expiration_seconds = expiration_seconds
         self._machine_code = machine_code
+        self._facts = facts or {}
         self._skew = ""
 
     async def obtain(
@@ -98,7 +101,8 @@ class OneShotRequest:
         return pair, request.name
 
     def _request(self, key: PrivateKey) -> NodeRequest:
-        return certificaterequest.node_request(key, self._node_name, self._expiration_seconds, self._machine_code)
+        request = certificaterequest.node_request(key, self._node_name, self._expiration_seconds, self._machine_code)
+        return replace(request, facts=self._facts)
 
     def _prepare_key(self) -> PrivateKey:
         with self._steps.step(steps.KEY) as summary:

@@ -25,6 +25,7 @@ from mooring.pki.x509.canonicalnames import canonical
 from mooring.settings.declaration import split_commas
 from mooring.trust.discovery.pins import PinError, parse_pin
 from mooring.trust.nodename import generate_code, verifier
+from mooring.trust.requestfacts import parse_facts
 
 # `mooring machine authorize`: let one machine join without the approval of a person.
 #
@@ -59,6 +60,13 @@ QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
     help="Networks from which the machine may ask; repeatable, or with commas. [default: any]",
 )
 @click.option(
+    "--request-annotation",
+    multiple=True,
+    metavar="NAME=VALUE,...",
+    help="Facts that the request of the machine must say (mooring join --request-annotation, --request-fact), beside its proof; "
+    "repeatable, or with commas.",
+)
+@click.option(
     "--serving-name",
     multiple=True,
     metavar="NAME,...",
@@ -73,6 +81,7 @@ def authorize(
     key_fingerprint: str,
     code: bool,
     allow_cidr: Sequence[str],
+    request_annotation: Sequence[str],
     serving_name: Sequence[str],
     output: str,
     chosen: ChosenCluster,
@@ -90,6 +99,7 @@ def authorize(
         verifier(secret) if secret else "",
         split_commas(allow_cidr),
         split_commas(serving_name),
+        split_commas(request_annotation),
     )
 
     async def create(client: ClusterClient) -> Obj:
@@ -133,6 +143,7 @@ def _entry(
     code_verifier: str,
     cidrs: Sequence[str],
     serving_names: Sequence[str],
+    facts: Sequence[str],
 ) -> Obj:
     try:
         key = str(parse_pin(fingerprint)) if fingerprint else ""
@@ -146,6 +157,7 @@ def _entry(
         "codeVerifier": code_verifier,
         "allowedCIDRs": list(cidrs),
         "servingNames": [str(canonical(name)) for name in serving_names],
+        "requestAnnotations": parse_facts(facts, "--request-annotation"),
     }
     return {
         "apiVersion": API_VERSION,

@@ -42,6 +42,7 @@ from mooring.trust.httpsurl import is_https
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.cahash import check_ca_hash
 from mooring.trust.nodename import choose_node_name
+from mooring.trust.requestfacts import FIRMWARE_FACTS, parse_facts
 
 STDIN = "-"
 MAX_ENDPOINTS = 64
@@ -243,6 +244,18 @@ def _parse_addresses(texts: tuple[str, ...], key: str) -> list[addresses.Address
     return found
 
 
+def _facts(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
+    parse_facts(texts, f"--{key}")
+    return texts
+
+
+def _firmware_facts(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
+    for text in texts:
+        if text not in FIRMWARE_FACTS:
+            raise ConfigError(f"--{key}: {addresses.shown_value(text)} is none of {', '.join(FIRMWARE_FACTS)}")
+    return tuple(dict.fromkeys(texts))
+
+
 def _node_addresses(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
     """Return one address, or one of each family, as kubelet takes them (docs/protocol/kubelet-certificates.md#addresses)."""
     found = list(dict.fromkeys(_parse_addresses(texts, key)))
@@ -382,6 +395,22 @@ class JoinSettings(MemberSettings):
     )
     machine_code_file: str = file_setting(
         "File with the one-time code that mooring machine authorize printed; - for standard input."
+    )
+    request_annotation: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="A fact about this machine that its request says to the person who approves it, such as rack=7; repeatable, or "
+        "with commas. Nothing proves it.",
+        metavar="NAME=VALUE,...",
+        parse=_facts,
+    )
+    request_fact: tuple[str, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="A fact that is read from the firmware of this machine, and sent in the same way: product-serial, product-uuid, "
+        "board-serial, chassis-serial or asset-tag; repeatable, or with commas.",
+        metavar="NAME,...",
+        parse=_firmware_facts,
     )
     certificate_lifetime: timedelta | None = setting(
         OPTIONAL_DURATION,

@@ -5,6 +5,7 @@ Rules kept here:
 * `status.usedBy` is written by the update that first uses the entry; the resourceVersion of that update makes it exclusive. The
   same key may use it again for the same name. Another key cannot: to let the machine be installed again, delete the entry and
   authorize it again.
+* An entry may name facts that the request of the machine has to say. They are a further condition, and prove nothing.
 * An entry with neither key nor code lists a name. It authorizes none by itself (`mooring.controllers.certificates.inventory`).
 """
 
@@ -25,6 +26,7 @@ from mooring.pki.x509.canonicalnames import address_fault, canonical, name_fault
 from mooring.trust.bootstraptoken.restrictions import parse_networks
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.nodename import is_verifier
+from mooring.trust.requestfacts import MAX_FACTS, fact_problem
 
 PLURAL = "authorizedmachines"
 MAX_CIDRS = 16
@@ -74,7 +76,15 @@ def _validate(obj: Obj) -> list[FieldError]:
         for index, one in enumerate(cidrs[:MAX_CIDRS])
         for error in _cidr_errors(one, f"spec.allowedCIDRs[{index}]")
     ]
-    return errors + _serving_errors(obj) + _use_errors(used_by(obj))
+    return errors + _fact_errors(obj) + _serving_errors(obj) + _use_errors(used_by(obj))
+
+
+def _fact_errors(obj: Obj) -> list[FieldError]:
+    facts, path = spec_of(obj).get("requestAnnotations") or {}, "spec.requestAnnotations"
+    if len(facts) > MAX_FACTS:
+        return [invalid(path, len(facts), f"must have at most {MAX_FACTS} items")]
+    problems = {name: problem for name, value in facts.items() if (problem := fact_problem(name, value))}
+    return [invalid(f"{path}[{name}]", facts[name], problem) for name, problem in problems.items()]
 
 
 def _serving_errors(obj: Obj) -> list[FieldError]:

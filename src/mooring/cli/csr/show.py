@@ -35,6 +35,7 @@ from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import KUBELET_SERVING, SIGNERS, issued_request
 from mooring.trust.bootstraptoken.tokensecret import KEY_DESCRIPTION, NAMESPACE, secret_name
+from mooring.trust.requestfacts import facts_of
 
 # Details of a certificate signing request for an approver: requester, subject, key, problems, certificate.
 #
@@ -64,6 +65,7 @@ def csr_details(obj: Obj, now: datetime) -> dict[str, Any]:
             }
         ),
         "sourceAddress": source_address_of(obj),
+        "saidByMachine": facts_of(obj),
         "node": requested_node(obj),
         "signerName": spec.get("signerName"),
         "usages": spec.get("usages"),
@@ -459,6 +461,7 @@ def lines(details: dict[str, Any], now: datetime) -> list[tuple[str, str]]:
         ("Requester", requester.get("username", "<none>")),
         ("Token", _token_text(requester.get("token", {}))),
         ("Source address", details.get("sourceAddress", "")),
+        *((f"Says {name}", f"{value} (not verified)") for name, value in details.get("saidByMachine", {}).items()),
         ("Requester groups", ", ".join(requester.get("groups", ()))),
         ("Signer", details.get("signerName", "<none>")),
         ("Usages", ", ".join(details.get("usages", ()))),

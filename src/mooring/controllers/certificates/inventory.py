@@ -3,8 +3,9 @@
 Rules kept here:
 * Requests for a client certificate by a node itself, and by a machine that recovers its own name, need no entry: they proved the
   name before.
-* An entry fits when its node name does, the source address is within its networks, and the request has the key and the proof of the
-  code that it names. An entry that names neither fits by name alone, and does not **authorize**: it needs another approval.
+* An entry fits when its node name does, the source address is within its networks, and the request has the key, the proof of the
+  code and the facts that it names. An entry that names neither key nor code fits by name alone, and does not **authorize**: it
+  needs another approval.
 * A used entry fits the key that used it and no other. The claim is an update with the resourceVersion of the plan: of two requests
   one is refused, and planned again.
 * What an entry with a key or a code grants, it grants to the machine that proved it, until the name changes hands
@@ -42,6 +43,7 @@ from mooring.pki.keys import public_key_der
 from mooring.pki.x509.signers import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING, KUBE_APISERVER_CLIENT_KUBELET
 from mooring.trust.bootstraptoken.restrictions import matches, parse_networks
 from mooring.trust.nodename import is_proven
+from mooring.trust.requestfacts import has_facts
 
 NOT_LISTED = "MachineNotListed"
 ALREADY_USED = "MachineAlreadyUsed"
@@ -217,6 +219,8 @@ def _key(pending: PendingIssue) -> str:
 def _fits(entry: Obj, pending: PendingIssue, key: str, node_name: str) -> bool:
     spec = spec_of(entry)
     fingerprint, verifier = spec.get("keyFingerprint"), spec.get("codeVerifier")
+    if not has_facts(pending.csr, spec.get("requestAnnotations") or {}):
+        return False
     if fingerprint and fingerprint != key:
         return False
     if not verifier:
@@ -226,9 +230,11 @@ def _fits(entry: Obj, pending: PendingIssue, key: str, node_name: str) -> bool:
 
 
 def _is_free_by_name(entry: Obj) -> bool:
-    """Return true for an entry that no machine has used, and that needs no proof of a key or a code."""
+    """Return true for an entry that no machine has used, and that needs no proof of a key or a code, and no fact in the request."""
     spec = spec_of(entry)
-    return used_by(entry) is None and not spec.get("keyFingerprint") and not spec.get("codeVerifier")
+    return used_by(entry) is None and not any(
+        spec.get(name) for name in ("keyFingerprint", "codeVerifier", "requestAnnotations")
+    )
 
 
 def _has_joined(pending: PendingIssue, views: Views) -> bool:
