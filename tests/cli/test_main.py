@@ -157,7 +157,7 @@ MEANINGLESS = {
         "invalid bootstrap token usage bar,foo: valid usages are signing,authentication",
     ),
     "a group without the usage": (
-        ["token", "create", "--usages", "signing"],
+        ["token", "create", "--usages", "signing", "--groups", "system:bootstrappers:a"],
         'token groups cannot be given unless the usages include "authentication"',
     ),
     "a group of another name": (

@@ -309,8 +309,10 @@ def test_a_restriction_that_cannot_be_read_creates_nothing(tokens: CommandLine, 
 
 
 def test_a_token_that_only_signs_says_so(tokens: CommandLine) -> None:
-    outcome = tokens("token", "create", "signs1.0123456789abcdef", "--usages", "signing", "--groups", "")
-    assert "Token signs1 signs cluster-info and lets no machine in, until " in outcome.err
+    for token_id, flags in (("signs1", []), ("signs2", ["--groups", ""]), ("signs3", ["--format", "k3s"])):
+        outcome = tokens("token", "create", f"{token_id}.0123456789abcdef", "--usages", "signing", *flags)
+        assert f"Token {token_id} signs cluster-info and lets no machine in, until " in outcome.err
+        assert listed(tokens)[token_id]["groups"] == []
 
 
 def test_creating_an_existing_id_is_refused(tokens: CommandLine) -> None:
@@ -387,13 +389,18 @@ def test_a_configuration_file_may_ask_for_several_tokens(tokens: CommandLine, tm
         "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nbootstrapTokens:\n"
         "- token: config.0123456789abcdef\n  description: first\n  ttl: 1h\n  usages: [signing, authentication]\n"
         '- token: confi2.0123456789abcdef\n  expires: "2099-01-02T03:04:05Z"\n'
+        "- token: confi5.0123456789abcdef\n  usages: [signing]\n"
         "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n"
     )
     output = tokens.done("token", "create", "--config", str(file))
-    assert output == "config.0123456789abcdef\nconfi2.0123456789abcdef\n"
+    assert output == "config.0123456789abcdef\nconfi2.0123456789abcdef\nconfi5.0123456789abcdef\n"
     shown = listed(tokens)
     assert shown["config"]["description"] == "first"
     assert shown["confi2"]["expires"] == "2099-01-02T03:04:05Z"
+    assert (shown["config"]["groups"], shown["confi5"]["groups"]) == (
+        ["system:bootstrappers:kubeadm:default-node-token"],
+        [],
+    )
 
 
 def test_what_a_configuration_file_made_before_a_failure_is_told(tokens: CommandLine, tmp_path: Path) -> None:

@@ -316,7 +316,7 @@ def test_a_new_record_becomes_the_secret_kubeadm_writes() -> None:
 
 
 def test_what_is_empty_is_not_written() -> None:
-    record = tokensecret.new_record(TOKEN, NOW, ttl=timedelta(0), usages=(), groups=())
+    record = tokensecret.new_record(TOKEN, NOW, ttl=timedelta(0), usages=())
     assert sorted(tokensecret.to_secret(record)["data"]) == ["token-id", "token-secret"]
 
 
@@ -331,7 +331,7 @@ def test_a_given_expiration_is_taken_as_it_is() -> None:
         ({"ttl": timedelta(seconds=-1)}, "not negative"),
         ({"ttl": timedelta.max}, "too long"),
         ({"usages": ("signin",)}, "invalid bootstrap token usage signin"),
-        ({"usages": ("signing",)}, "cannot be given unless"),
+        ({"usages": ("signing",), "groups": ("system:bootstrappers:a",)}, "cannot be given unless"),
         ({"groups": ("system:masters",)}, 'group "system:masters" is invalid'),
     ],
     ids=["a ttl and an expiration", "a negative ttl", "an endless ttl", "a usage", "groups without usage", "a group"],

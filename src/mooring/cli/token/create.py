@@ -39,7 +39,14 @@ from mooring.trust.bootstraptoken.restrictions import (
     parse_networks,
     parse_node_name,
 )
-from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS, USAGES, TokenError, generate_token, parse_token
+from mooring.trust.bootstraptoken.token import (
+    DEFAULT_GROUPS,
+    USAGES,
+    TokenError,
+    default_groups,
+    generate_token,
+    parse_token,
+)
 from mooring.trust.bootstraptoken.tokensecret import (
     DEFAULT_TTL,
     NAMESPACE,
@@ -109,7 +116,7 @@ def _record(entry: Any, where: str, now: datetime) -> TokenRecord:
             ttl=_ttl(ttl, where) if ttl else None if expires else DEFAULT_TTL,
             expires=parse_expiration(expires) if expires else None,
             usages=fields.texts("usages") or USAGES,
-            groups=fields.texts("groups") or DEFAULT_GROUPS,
+            groups=fields.texts("groups") or None,
             description=fields.text("description"),
         )
     except TokenError as error:
@@ -188,7 +195,7 @@ _NOT_WITH_LIMITED = ("groups", "usages")
     "--groups",
     multiple=True,
     default=DEFAULT_GROUPS,
-    show_default=f"{DEFAULT_GROUPS[0]}; with --format k3s: {K3S_GROUPS[0]}",
+    show_default=f"{DEFAULT_GROUPS[0]}; with --format k3s: {K3S_GROUPS[0]}; none without the usage authentication",
     metavar="GROUP,...",
     help="Additional groups of a client with the token; repeatable, or with commas.",
 )
@@ -286,8 +293,8 @@ def create(
     is_k3s = token_format == K3S
     _check_certificate_key(certificate_key, print_join_command)
     _check_program(join_program, token_format, certificate_key)
-    if is_k3s and ctx.get_parameter_source("groups") is ParameterSource.DEFAULT:
-        groups = K3S_GROUPS
+    if ctx.get_parameter_source("groups") is ParameterSource.DEFAULT:
+        groups = default_groups(split_commas(usages), K3S_GROUPS if is_k3s else DEFAULT_GROUPS)
     if is_limited:
         _refuse_flags(ctx, token, _NOT_WITH_LIMITED, "--limited cannot be mixed with {}: the server chooses it")
         max_joins = max_joins or "1"

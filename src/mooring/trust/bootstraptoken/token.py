@@ -172,6 +172,11 @@ def validate_group(group: str) -> None:
         raise TokenError(f'bootstrap group "{group}" is invalid: it must match {GROUP_PATTERN}')
 
 
+def default_groups(usages: Collection[str], groups: tuple[str, ...] = DEFAULT_GROUPS) -> tuple[str, ...]:
+    """Return the `groups` of a token for which none were given: none without the usage authentication."""
+    return groups if USAGE_AUTHENTICATION in usages else ()
+
+
 def validate_groups(usages: Collection[str], groups: Sequence[str]) -> None:
     """Raise TokenError unless a token with these `usages` may grant `groups`."""
     if groups and USAGE_AUTHENTICATION not in usages:

@@ -23,11 +23,11 @@ from mooring.clock import gap, rfc3339
 from mooring.identity import BOOTSTRAPPERS
 from mooring.trust.bootstraptoken.restrictions import NO_RESTRICTIONS, Restrictions, read_restrictions
 from mooring.trust.bootstraptoken.token import (
-    DEFAULT_GROUPS,
     USAGE_AUTHENTICATION,
     USAGES,
     BootstrapToken,
     TokenError,
+    default_groups,
     is_token_id,
     parse_token,
     validate_group,
@@ -250,12 +250,16 @@ def new_record(
     ttl: timedelta | None = DEFAULT_TTL,
     expires: datetime | None = None,
     usages: tuple[str, ...] = USAGES,
-    groups: tuple[str, ...] = DEFAULT_GROUPS,
+    groups: tuple[str, ...] | None = None,
     description: str = "",
     restrictions: Restrictions = NO_RESTRICTIONS,
 ) -> TokenRecord:
-    """Return a record to write. A ttl of zero or None means never; it excludes `expires`. Raises TokenError."""
+    """Return a record to write. A ttl of zero or None means never; it excludes `expires`. `groups` None: the default ones.
+
+    Raises TokenError.
+    """
     validate_usages(usages)
+    groups = default_groups(usages) if groups is None else groups
     validate_groups(usages, groups)
     if ttl and expires is not None:
         raise TokenError("a token has either a ttl or an expiration time, not both")
