@@ -87,14 +87,9 @@ AUTHORIZED: Obj = {
     "status": {"usedBy": {"publicKey": PIN}},
 }
 TOKEN_CELLS = (
-    "abcdef.0123456789abcdef", "<forever>", "2026-11-27T15:00:00Z", "authentication,signing", "rack 7, third floor",
+    "abcdef.(redacted)", "<forever>", "2026-11-27T15:00:00Z", "authentication,signing", "rack 7, third floor",
     "system:bootstrappers:kubeadm:default-node-token", "12/1000", "12m ago", "nodes worker-*; from 10.1.0.0/16",
 )  # fmt: skip
-
-
-def _tokens() -> str:
-    at = tokenlist.NARROW
-    return table([tokenlist.HEADERS[one] for one in at], [[TOKEN_CELLS[one] for one in at]])
 
 
 def _snapshot() -> str:
@@ -121,7 +116,7 @@ TABLES: Mapping[str, Sequence[Any]] = {
     "certs list": (certslist.print_list, [CERTIFICATE], "table", NOW),
     "certs check": (lambda: print_table(certscheck.HEADERS, [certscheck.cells(CERTIFICATE, NOW)]),),
     "node list": (lambda: nodelist.print_table([MACHINE], NOW, is_wide=False),),
-    "token list": (lambda: echo(*_tokens().splitlines()),),
+    "token list": (tokenlist.print_narrow, [TOKEN_CELLS]),
     "snapshot list": (lambda: echo(*_snapshot().splitlines()),),
     "restore-check list": (lambda: echo(*_tombstones().splitlines()),),
 }

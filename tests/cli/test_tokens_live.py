@@ -419,6 +419,7 @@ def test_what_a_configuration_file_made_before_a_failure_is_told(tokens: Command
 
 def test_list_has_one_form_for_everybody(tokens: CommandLine) -> None:
     tokens.done("token", "create", "listed.0123456789abcdef", "--description", "shown")
+    tokens.done("token", "create", "lists2.0123456789abcdef", "--usages", "signing", "--ttl", "0")
     ids = tokens.done("token", "list", "-o", "name").split()
     assert "listed" in ids
     document = json.loads(tokens.done("token", "list", "-o", "json"))
@@ -426,7 +427,11 @@ def test_list_has_one_form_for_everybody(tokens: CommandLine) -> None:
     assert [item["id"] for item in document["items"]] == ids
     assert yaml.safe_load(tokens.done("token", "list", "-o", "yaml"))["items"][0]["kind"] == "BootstrapToken"
     table = tokens.done("token", "list").splitlines()
-    assert table[0].split() == ["TOKEN", "TTL", "JOINS", "LAST", "USE", "DESCRIPTION"]
+    assert table[0].split() == ["TOKEN", "EXPIRES", "JOINS", "LAST", "USE", "DESCRIPTION"]
+    rows = {line.split(".")[0]: line.split()[1:] for line in table[1:]}
+    expires = next(item["expires"] for item in document["items"] if item["id"] == "listed")
+    assert rows["listed"] == [f"{expires[:16]}Z", "<unlimited>", "<never>", "shown"]
+    assert rows["lists2"] == ["<never>", "<none>", "<never>", "<none>"], "it lets no machine join"
     text = tokens.done("token", "list", "-o", "text").splitlines()
     assert text[0].split() == ["TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA", "GROUPS", "JOINS", "LAST", "USE",
                                "LIMITS"]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -135,9 +136,11 @@ def machines(restrictions: Restrictions) -> str:
     return f"{who} {named}, from {networks or 'any network'}"
 
 
-def joins_cell(restrictions: Restrictions, joined: int) -> str:
+def joins_cell(record: TokenRecord, joined: int) -> str:
     """Return the joins used and allowed."""
-    return "<unlimited>" if restrictions.max_joins is None else f"{joined}/{restrictions.max_joins}"
+    if USAGE_AUTHENTICATION not in record.usages:
+        return "<none>"
+    return "<unlimited>" if record.restrictions.max_joins is None else f"{joined}/{record.restrictions.max_joins}"
 
 
 def limits_cell(restrictions: Restrictions) -> str:
@@ -152,7 +155,7 @@ def limits_cell(restrictions: Restrictions) -> str:
 # `mooring token list`: list bootstrap tokens.
 #
 # Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands):
-# * `-o table` fits 80 columns. `-o wide` has every column.
+# * `-o table` fits 80 columns, and has the expiry to the minute. `-o wide` has every column.
 # * `-o text` is kubeadm's table with three columns more at its end. Header and first row share their widths (at least 10, with 3
 #   blanks). Every later row has widths of its own; blanks inside the cells keep the columns aligned.
 # * `-o json|yaml` is one document: a List of kubeadm's BootstrapToken with the token's id, remaining seconds, restrictions, joins
@@ -165,8 +168,10 @@ def limits_cell(restrictions: Restrictions) -> str:
 
 HEADERS = ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS", "JOINS", "LAST USE", "LIMITS")
 OUTPUT_VERSION = "output.kubeadm.k8s.io/v1alpha3"
-NARROW = tuple(map(HEADERS.index, ("TOKEN", "TTL", "JOINS", "LAST USE", "DESCRIPTION")))
+NARROW = tuple(map(HEADERS.index, ("TOKEN", "EXPIRES", "JOINS", "LAST USE", "DESCRIPTION")))
 """Columns of the table."""
+_SECONDS = re.compile(r":\d\dZ$")
+"""End of a time. The table has no room for it."""
 _K3S_COLUMNS = 6
 """The columns that k3s has: the first of HEADERS."""
 _PADDED = (0, 9, 0, 22, 56, 0, 0, 0, 0)
@@ -224,10 +229,17 @@ def _print(found: Sequence[tuple[TokenRecord, Obj]], form: str, redact: bool, no
         printing.print_table((*HEADERS, "AGE", "SECRET"), rows)
     elif form == "table":
         rows = [cells(record, secret, redact, now) for record, secret in found]
-        printing.print_table([HEADERS[at] for at in NARROW], [[row[at] for at in NARROW] for row in rows])
+        print_narrow(rows)
     else:
         for line in text_lines([cells(record, secret, redact, now) for record, secret in found]):
             echo(line)
+
+
+def print_narrow(rows: Sequence[Sequence[str]]) -> None:
+    """Print the table of rows that `cells` returned."""
+    printing.print_table(
+        [HEADERS[at] for at in NARROW], [[_SECONDS.sub("Z", row[at]) for at in NARROW] for row in rows]
+    )
 
 
 def _print_as_k3s(found: Sequence[tuple[TokenRecord, Obj]], form: str, now: datetime) -> None:
@@ -302,7 +314,7 @@ def cells(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> tupl
         printing.clean(",".join(record.usages)) or "<none>",
         printing.clean(record.description) or "<none>",
         printing.clean(",".join(record.groups)) or "<none>",
-        joins_cell(record.restrictions, len(joined_keys(secret))),
+        joins_cell(record, len(joined_keys(secret))),
         _last_use(secret, now),
         limits_cell(record.restrictions),
     )
