@@ -29,8 +29,9 @@ from mooring.trust.requestfacts import parse_facts
 
 # `mooring machine authorize`: let one machine join without the approval of a person.
 #
-# Rules kept here: the code is printed once, on standard output, and is stored nowhere. The server gets its public half
-# (`mooring.trust.nodename`). A lost response makes no second code: the entry of a retry is compared with the one that exists.
+# Rules kept here: the code is printed once, alone on standard output, so that `> FILE` makes the file of `--machine-code-file`,
+# and is stored nowhere. The server gets its public half (`mooring.trust.nodename`). A lost response makes no second code: the
+# entry of a retry is compared with the one that exists.
 
 QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
 
@@ -91,6 +92,8 @@ def authorize(
     With a key or a code the machine needs no other approval. Without either only its name is listed, which is of use with
     --machine-inventory=required.
     """
+    if code and output == "name":
+        raise click.UsageError("--code cannot be mixed with -o name, which does not print the code")
     secret = generate_code(os.urandom) if code else None
     obj = _entry(
         name,
@@ -130,10 +133,14 @@ def authorize(
     elif output == "name":
         echo(f"{QUALIFIED}/{name}")
     else:
-        echo(f"{QUALIFIED}/{name} authorized")
+        echo(f"{QUALIFIED}/{name} authorized", err=bool(shown))
         if shown:
-            echo(f"Code, shown only now: {shown}")
-            echo("On the machine, write it to a file that only root reads: mooring join … --machine-code-file FILE")
+            echo(
+                "The code is shown only now. On the machine, write it to a file that only root reads: mooring join … "
+                "--machine-code-file FILE",
+                err=True,
+            )
+            echo(shown)
 
 
 def _entry(
