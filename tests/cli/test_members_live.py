@@ -21,10 +21,14 @@ from mooring.agent.state import NodeState
 from mooring.agent.steps import Progress, Report
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.joinconfiguration import JoinPlan
+from mooring.trust.kubeconfig import cluster_info_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, Outcome, mooring, process
 from tests.support.liveserver import LiveServer, live_server
+from tests.support.peer import ReceivedRequest, Reply, http_peer
 from tests.support.ports import free_port
+from tests.support.testca import LOOPBACK, ThrowawayCA
 
 __all__ = ["live_server", "mooring"]
 SECRET = "k3m8x1c5v0b6n4z2"
@@ -345,6 +349,31 @@ def test_a_discovery_document_may_come_from_standard_input(live_server: LiveServ
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
     assert token not in outcome.all
+
+
+def test_a_discovery_url_may_redirect_to_https(live_server: LiveServer, tmp_path: Path) -> None:
+    ca = ThrowawayCA()
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(ca.certificate_pem)
+    document = format_kubeconfig(cluster_info_kubeconfig(live_server.url, live_server.ca_pem)).encode()
+    token = live_server.create_token().reveal()
+    moved: dict[str, str] = {}
+
+    def answer(asked: ReceivedRequest) -> Reply:
+        return Reply(302, b"", {"Location": moved[asked.path]}) if asked.path in moved else Reply(200, document)
+
+    with http_peer(answer, ca.server(*LOOPBACK)) as host, http_peer(pair=None) as plain:
+        moved |= {"/latest": f"{host.url}/cluster.conf?signature=hush", "/plain": f"http{plain.url[5:]}/cluster.conf"}
+        joining = ("--token", token, "--root", str(tmp_path / "root"), "--node-name", "moved")
+        outcome = process("join", "--discovery-file", f"{host.url}/plain", *joining, SSL_CERT_FILE=str(roots))
+        assert outcome.code == 1
+        refusal = "302: a redirect that is not followed: the scheme must be https; give the URL of the document"
+        assert refusal in outcome.err
+        assert plain.requests == []
+        outcome = process("join", "--discovery-file", f"{host.url}/latest", *joining, SSL_CERT_FILE=str(roots))
+        assert outcome.code == 0, outcome.err
+        assert f"Redirected to {host.url}/cluster.conf\n" in outcome.out
+        assert "hush" not in outcome.all
 
 
 def test_a_join_with_an_unknown_token_says_how_long_it_goes_on(live_server: LiveServer, tmp_path: Path) -> None:

@@ -436,6 +436,58 @@ def test_what_a_url_may_carry_in_secret_is_sent_and_not_told() -> None:
     assert "hush" not in str(caught.value)
 
 
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        ("https://mirror.test/new.yaml?signature=hush2#part", "https://mirror.test/new.yaml?signature=hush2"),
+        ("HTTPS://mirror.test/new.yaml", "https://mirror.test/new.yaml"),
+        ("//mirror.test/new.yaml", "https://mirror.test/new.yaml"),
+        ("/new.yaml", "https://www.test/new.yaml"),
+        ("new.yaml", "https://www.test/new.yaml"),
+    ],
+)
+def test_a_redirect_to_https_is_followed_without_the_credentials_of_the_url(
+    code: int, location: str, target: str
+) -> None:
+    page, moved = HttpResponse(200, PLAIN.encode()), HttpResponse(code, b"", {"location": location})
+    net = network()
+    net.servers["jane:hush@www.test"] = Server(None, override=lambda count, request: moved)
+    net.servers["www.test"] = net.servers["mirror.test"] = Server(None, override=lambda count, request: page)
+    found = net.drive(discover_by_url("https://jane:hush@www.test/cluster.yaml?signature=hush", polling=ONCE))
+    assert found.ca_pem == CA
+    (request,) = net.servers["mirror.test"].requests
+    assert request == HttpRequest(SYSTEM_ROOTS, url=target, headers=ACCEPT_JSON, max_bytes=MAX_BODY)
+    assert net.notices[:2] == [f"Fetching the discovery document {URL}", f"Redirected to {target.partition('?')[0]}"]
+
+
+@pytest.mark.parametrize(
+    ("location", "problem"),
+    [
+        ("http://mirror.test/new.yaml", "the scheme must be https"),
+        ("http://www.test/new.yaml", "the scheme must be https"),
+        ("file:///etc/passwd", "the scheme must be https"),
+        ("https://jane:hush@mirror.test/new.yaml", "it must not contain a user name or a password"),
+        ("https://mirror.test/\x1b[2J", "it is not a URL"),
+        ("https://[mirror.test/", "the scheme must be https"),
+        ("", "the scheme must be https"),
+    ],
+)
+def test_a_redirect_is_not_followed_to(location: str, problem: str) -> None:
+    net = with_page(HttpResponse(302, b"moved", {"location": location}))
+    text = f"the server answered 302: a redirect that is not followed: {problem}; give the URL of the document itself"
+    with pytest.raises(errors.RefusedAnswerError, match=f"{text}$"):
+        net.drive(discover_by_url(URL, polling=ONCE))
+    assert len(net.servers["www.test"].requests) == 1
+
+
+def test_redirects_end() -> None:
+    net = with_page(HttpResponse(302, b"moved", {"location": "/again"}))
+    with pytest.raises(errors.RefusedAnswerError, match="it is one of more than 5; give the URL"):
+        net.drive(discover_by_url(URL, polling=ONCE))
+    assert len(net.servers["www.test"].requests) == 6
+
+
 def test_a_document_from_a_url_may_carry_allowed_credentials() -> None:
     net = with_page(HttpResponse(200, WITH_TOKEN.encode()))
     found = net.drive(discover_by_url(URL, allow_credentials=True, polling=ONCE))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from urllib.parse import urlsplit
+from urllib.parse import urldefrag, urljoin, urlsplit
 
 from mooring.trust.answertext import answer_text
 from mooring.trust.discovery import clusterinfo
@@ -33,7 +33,8 @@ from mooring.trust.discovery.trustedcluster import (
     learned_beside,
     trusted_cluster,
 )
-from mooring.trust.httpexchange import ACCEPT_JSON, SYSTEM_ROOTS, HttpFailure, HttpRequest
+from mooring.trust.httpexchange import ACCEPT_JSON, SYSTEM_ROOTS, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpsurl import https_url_problem
 from mooring.trust.kubeconfig import (
     Cluster,
     Kubeconfig,
@@ -159,6 +160,12 @@ def _complete(found: TrustedCluster, published: str | None) -> DiscoveryExchange
 
 
 # Discovery by URL: fetch a discovery document over https, verified by the system's roots, then proceed as with a file.
+#
+# A redirect is followed to https alone: that server is verified in the same way. User and password in the URL are not sent on.
+
+MAX_REDIRECTS = 5
+"""Redirects of one document. Go's client, and so kubeadm, follows ten."""
+_REDIRECTS = (301, 302, 303, 307, 308)
 
 
 def discover_by_url(
@@ -166,16 +173,40 @@ def discover_by_url(
 ) -> DiscoveryExchange[TrustedCluster]:
     """Discover a cluster by the document at an https URL, which is fetched once. Raises DiscoveryError."""
     printable = _without_secrets(url)
+    rounds = Rounds(polling)
     yield Notice(f"Fetching the discovery document {printable}")
-    step = f"fetching the discovery document {printable} (step 1)"
-    reply = yield from Rounds(polling).send(HttpRequest(SYSTEM_ROOTS, url=url, headers=ACCEPT_JSON, max_bytes=MAX_BODY))
-    if isinstance(reply, HttpFailure):
-        raise connection_error(step, reply)
+    left = MAX_REDIRECTS
+    while True:
+        step = f"fetching the discovery document {printable} (step 1)"
+        reply = yield from rounds.send(HttpRequest(SYSTEM_ROOTS, url=url, headers=ACCEPT_JSON, max_bytes=MAX_BODY))
+        if isinstance(reply, HttpFailure):
+            raise connection_error(step, reply)
+        if reply.status not in _REDIRECTS:
+            break
+        url = _redirected(step, url, reply, left)
+        left -= 1
+        printable = _without_secrets(url)
+        yield Notice(f"Redirected to {printable}")
     if reply.status != 200:
         # A page of errors may repeat parts of the URL.
         has_secret = printable != url
         raise RefusedAnswerError(step, reply.status, "" if has_secret else answer_text(reply.body))
     return (yield from discover_by_file(reply.body, allow_credentials=allow_credentials, polling=polling, via="url"))
+
+
+def _redirected(step: str, url: str, reply: HttpResponse, left: int) -> str:
+    """Return the URL to which a response redirects. Raises RefusedAnswerError when it is not followed."""
+    location = reply.headers.get("location", "")
+    try:
+        target = urldefrag(urljoin(_without_secrets(url), location)).url if location else ""
+    except ValueError:
+        target = ""
+    problem = https_url_problem(target, query=True) if left else f"it is one of more than {MAX_REDIRECTS}"
+    if problem:
+        raise RefusedAnswerError(
+            step, reply.status, f"a redirect that is not followed: {problem}; give the URL of the document itself"
+        )
+    return target
 
 
 def _without_secrets(url: str) -> str:
