@@ -25,7 +25,7 @@ from mooring.trust.kubeconfig import cluster_info_kubeconfig
 from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, Outcome, mooring, process
-from tests.support.liveserver import LiveServer, live_server
+from tests.support.liveserver import LiveServer, live_server, start_server
 from tests.support.peer import ReceivedRequest, Reply, http_peer
 from tests.support.ports import free_port
 from tests.support.testca import LOOPBACK, ThrowawayCA
@@ -349,6 +349,65 @@ def test_a_discovery_document_may_come_from_standard_input(live_server: LiveServ
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
     assert token not in outcome.all
+
+
+def test_a_server_without_anonymous_access_is_joined_by_a_document_with_the_token(
+    tmp_path: Path, mooring: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anonymous = tmp_path / "authentication.yaml"
+    # The harness reads /readyz.
+    anonymous.write_text(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
+        "anonymous: {enabled: true, conditions: [{path: /readyz}]}\n"
+    )
+    server = start_server(tmp_path / "data", "--authentication-config", str(anonymous))
+    try:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
+        token = server.create_token()
+        joining = ("--root", str(tmp_path / "root"), "--node-name", "one")
+        outcome = mooring("join", server.endpoint, "--token", token.reveal(), *joining, "--discovery-timeout", "1s",
+                          "--discovery-token-ca-cert-hash", server.pin)  # fmt: skip
+        assert (outcome.code, "mooring kubeconfig discovery" in outcome.err) == (1, True), outcome.err
+        file = tmp_path / "cluster.conf"
+        made = mooring("kubeconfig", "discovery", token.id, "--out", str(file))
+        assert made.code == 0
+        assert f"Wrote {file}: a discovery document with token {token.id}\n" in made.err
+        assert f"Token {token.id} lets in any number of machines" in made.err
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert mooring.done("kubeconfig", "discovery", token.reveal()) == file.read_text(), "a whole token is its id"
+        assert mooring("join", "--discovery-file", str(file), *joining).code == 2, "credentials are not accepted"
+        mooring.done("join", "--discovery-file", str(file), "--allow-discovery-credentials", *joining)
+        assert "one" in mooring.done("node", "list")
+        # Without cluster-info the document names the administrator's cluster.
+        server.run(lambda client: client.delete("configmaps", "cluster-info", "kube-public"))
+        assert yaml.safe_load(mooring.done("kubeconfig", "discovery", token.id)) == yaml.safe_load(file.read_text())
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--usages", "signing"), "lets no machine in: Token docum1 signs cluster-info and lets no machine in, until"),
+        (None, 'there is no bootstrap token "docum1"; see mooring token list'),
+    ],
+    ids=["only signs", "unknown"],
+)
+def test_no_discovery_document_is_made_with_a_token_that(
+    live_server: LiveServer,
+    mooring: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...] | None,
+    problem: str,
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(live_server.kubeconfig))
+    if flags is not None:
+        mooring.done("token", "create", "docum1.0123456789abcdef", *flags)
+    outcome = mooring("kubeconfig", "discovery", "docum1")
+    assert outcome.code == 1
+    assert problem in outcome.err
+    if flags is not None:
+        mooring.done("token", "delete", "docum1")
 
 
 def test_a_discovery_url_may_redirect_to_https(live_server: LiveServer, tmp_path: Path) -> None:

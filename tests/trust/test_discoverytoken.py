@@ -290,7 +290,8 @@ REPAIR = "; ask the cluster's administrator to repair it"
             failing(status(401)),
             errors.UnauthorizedAnswerError,
             FIRST + "the server answered 401 Unauthorized: it does not accept anonymous requests from here; "
-            "enable anonymous authentication there, for the network of this machine too, or join with --discovery-file",
+            "enable anonymous authentication there, for the network of this machine too, or join with "
+            "--allow-discovery-credentials and a --discovery-file that `mooring kubeconfig discovery` prints on the server",
             id="401",
         ),
         pytest.param(

@@ -103,6 +103,9 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "kubeconfig refresh": CommandEntry(
             "mooring.cli.kubeconfigrefresh:refresh", "Bring a kubeconfig up to date with its cluster."
         ),
+        "kubeconfig discovery": CommandEntry(
+            "mooring.cli.kubeconfig:discovery", "Print a discovery document that carries a bootstrap token."
+        ),
         "serviceaccount token": CommandEntry(
             "mooring.cli.serviceaccount:token", "Issue a token for a ServiceAccount, as kubectl create token does."
         ),

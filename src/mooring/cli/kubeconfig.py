@@ -1,10 +1,12 @@
-"""`mooring kubeconfig user`: issue a client certificate for a person or program, as a complete kubeconfig.
+"""Kubeconfig files: `mooring kubeconfig user` with a new client certificate, `mooring kubeconfig discovery` with a bootstrap token.
 
 Rules kept here:
 * The key is generated here and leaves this machine only in the kubeconfig. The certificate is requested and approved through the
   API (signer kubernetes.io/kube-apiserver-client) with the administrator's rights, so that every rule of the cluster applies.
 * The certificate is checked before it is written: same key, user and groups, valid now. The file has mode 0600 and an existing
   one is never overwritten.
+* A discovery document is the kubeconfig of cluster-info, which the administrator's connection has verified, with the token as its
+  user. Where none is published, it names the administrator's cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
@@ -23,16 +25,18 @@ import click
 from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
-from mooring.cli.cluster import ChosenCluster, changing_options
+from mooring.cli.cluster import ChosenCluster, changing_options, cluster_options
 from mooring.cli.csr.decision import CsrDecision, decide
 from mooring.cli.csr.show import PLURAL
-from mooring.cli.options.flags import DURATION, not_empty
+from mooring.cli.options.flags import DURATION, TOKEN, not_empty, usage
 from mooring.cli.printing import echo
+from mooring.cli.token.list import allowance
+from mooring.cli.valuecompletion import complete_token
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import check_writable, read_limited, write_atomic
 from mooring.clock import Clock
 from mooring.duration import format_duration
-from mooring.errors import ConfigError, PeerError
+from mooring.errors import ConfigError, ForbiddenError, NotFoundError, PeerError
 from mooring.pki.keys import ALGORITHMS, DEFAULT_ALGORITHM, generate_key, private_key_pem
 from mooring.pki.x509 import bundles
 from mooring.pki.x509.authority import check_matches_request
@@ -41,14 +45,37 @@ from mooring.pki.x509.requests import build_request, parse_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT
 from mooring.secret import Secret
 from mooring.settings.declaration import split_commas
-from mooring.trust.kubeconfig import Kubeconfig, KubeconfigUser, Selected, flatten_cluster, user_kubeconfig
-from mooring.trust.kubeconfigtext import format_kubeconfig
+from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, TokenRecord, from_secret, secret_name
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
+from mooring.trust.k3s.token import bootstrap_token_id
+from mooring.trust.kubeconfig import (
+    CLUSTER_NAME,
+    Kubeconfig,
+    KubeconfigError,
+    KubeconfigUser,
+    Selected,
+    discovery_cluster,
+    flatten_cluster,
+    user_kubeconfig,
+)
+from mooring.trust.kubeconfigtext import format_kubeconfig, parse_kubeconfig
 
 MIN_EXPIRATION = timedelta(minutes=10)
 """Shortest lifetime that signers grant (docs/protocol/certificate-signing-requests.md#validation)."""
 POLL_SECONDS = 0.2
 """Interval of reads until the certificate is issued. A signer needs a tenth of it."""
 _NOT_NAME = re.compile(r"[^a-z0-9-]+")
+
+
+out_option = click.option(
+    "--out",
+    default="",
+    callback=not_empty,
+    metavar="FILE",
+    help="File to write, readable by you alone; - is standard output. [default: -]",
+)
 
 
 @click.command("user")
@@ -70,13 +97,7 @@ _NOT_NAME = re.compile(r"[^a-z0-9-]+")
     help="Algorithm of the key.",
 )
 @click.option("--cluster-name", default="kubernetes", show_default=True, help="Name of the cluster in the kubeconfig.")
-@click.option(
-    "--out",
-    default="",
-    callback=not_empty,
-    metavar="FILE",
-    help="File to write, readable by you alone; - is standard output. [default: -]",
-)
+@out_option
 @changing_options
 def user(
     name: str,
@@ -95,10 +116,7 @@ def user(
         raise click.UsageError("NAME must not be empty")
     if expiration is not None and expiration < MIN_EXPIRATION:
         raise click.UsageError(f"--expiration must be at least {format_duration(MIN_EXPIRATION)}")
-    if out == "-":
-        out = ""
-    if out and os.path.lexists(out):
-        raise ConfigError(f"{out} exists already; remove it, or choose another name")
+    out = _new_file(out)
     clock = chosen.clock
     key = generate_key(key_algorithm)
     request_pem = build_request(key, name, split_commas(groups))
@@ -111,12 +129,78 @@ def user(
     # Before the file is written: another signer may have answered the request.
     check_matches_request(leaf, parse_request(request_pem), clock.now())
     found = KubeconfigUser(name, certificate_pem=certificate_pem, key=Secret(private_key_pem(key)))
-    text = format_kubeconfig(_kubeconfig(chosen.selected, found, cluster_name))
+    written = _kubeconfig(chosen.selected, found, cluster_name)
+    _write(written, out, f"user {name}, valid until {leaf.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}")
+
+
+def _new_file(out: str) -> str:
+    """Return the file to write, "" for standard output. Raises ConfigError for one that exists."""
+    if out and out != "-" and os.path.lexists(out):
+        raise ConfigError(f"{out} exists already; remove it, or choose another name")
+    return "" if out == "-" else out
+
+
+def _write(config: Kubeconfig, out: str, content: str) -> None:
+    """Write a kubeconfig to a file, and say what is in it, or to standard output. Raises ConfigError."""
+    text = format_kubeconfig(config)
     if out:
         write_atomic(Path(out), text.encode())
-        echo(f"Wrote {out}: user {name}, valid until {leaf.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}", err=True)
+        echo(f"Wrote {out}: {content}", err=True)
     else:
         echo(*text.rstrip("\n").split("\n"))
+
+
+TOKEN_USER = "tls-bootstrap-token-user"  # noqa: S105 - a user name, no secret
+"""Name of the user, as kubeadm writes it."""
+
+
+@click.command("discovery")
+@click.argument("token", type=TOKEN, shell_complete=complete_token)
+@out_option
+@cluster_options
+def discovery(token: str, out: str, chosen: ChosenCluster) -> None:
+    """Print a discovery document that carries a bootstrap token, given as its id or as a whole.
+
+    A machine joins by it where the server accepts no anonymous requests: mooring join --discovery-file FILE
+    --allow-discovery-credentials, or kubeadm join --discovery-file FILE. Keep it as secret as the token.
+    """
+    with usage():
+        token_id = bootstrap_token_id(token)
+    out = _new_file(out)
+    record = chosen.run_with_retries(lambda client: _usable_token(client, token_id, chosen.clock.now()))
+    found = KubeconfigUser(TOKEN_USER, token=Secret(record.token.reveal()))
+    config = _kubeconfig(chosen.selected, found, CLUSTER_NAME)
+    if published := chosen.run_with_retries(_published):
+        first = discovery_cluster(published)
+        others = (one for one in published.clusters if one != first)
+        config = replace(config, clusters=(replace(first, name=CLUSTER_NAME), *others))
+    _write(config, out, f"a discovery document with token {token_id}")
+    echo(allowance(record, chosen.clock.now()), err=True)
+
+
+async def _usable_token(client: ClusterClient, token_id: str, now: datetime) -> TokenRecord:
+    """Return a token that lets machines in. Raises ConfigError for another."""
+    try:
+        record = from_secret(await client.get("secrets", secret_name(token_id), NAMESPACE))
+    except NotFoundError:
+        raise ConfigError(f'there is no bootstrap token "{token_id}"; see mooring token list') from None
+    except TokenError as error:
+        raise ConfigError(str(error)) from None
+    if USAGE_AUTHENTICATION not in record.usages or (record.expires is not None and record.expires <= now):
+        raise ConfigError(f"the bootstrap token lets no machine in: {allowance(record, now)}")
+    return record
+
+
+async def _published(client: ClusterClient) -> Kubeconfig | None:
+    """Return the kubeconfig of cluster-info; None where none is published."""
+    try:
+        info = await client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE)
+        text: str = (info.get("data") or {}).get(KUBECONFIG_KEY, "")
+        config = parse_kubeconfig(text)
+        discovery_cluster(config)
+        return config
+    except (NotFoundError, ForbiddenError, KubeconfigError):
+        return None
 
 
 def build_signing_request(name: str, request_pem: bytes, expiration: timedelta | None) -> Obj:

@@ -149,7 +149,8 @@ FetchError = cause("fetch", "the request failed ({}); see the server's log")
 UnauthorizedAnswerError = cause(
     "unauthorized",
     "the server answered 401 Unauthorized{}: it does not accept anonymous requests from here; enable anonymous authentication "
-    "there, for the network of this machine too, or join with --discovery-file and --allow-discovery-credentials{}",
+    "there, for the network of this machine too, or join with --allow-discovery-credentials and a --discovery-file "
+    "that `mooring kubeconfig discovery` prints on the server{}",
 )
 ForbiddenAnswerError = cause(
     "forbidden",
