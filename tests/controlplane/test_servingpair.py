@@ -18,7 +18,7 @@ from cryptography import x509
 from mooring.clock import SystemClock, rfc3339
 from mooring.controlplane.configuration import server_config
 from mooring.controlplane.datadirectory import Reloading
-from mooring.controlplane.servingcertificate import ServingPair, read_pair, verifiable
+from mooring.controlplane.servingcertificate import ServingPair, from_file, read_pair, verifiable
 from mooring.errors import ConfigError
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.certificate import Certificate
@@ -179,12 +179,15 @@ def test_an_issuer_that_has_the_name_of_the_certificate_is_not_taken_for_it(
         "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 100",
     )
     recipe = Room(tmp_path)
+    recipe.endpoints = [Endpoint("192.0.2.1", 6443)]
     recipe.replace((tmp_path / "server.crt").read_bytes(), (tmp_path / "server.key").read_bytes())
     pair = recipe.start()
     assert shown(pair).issuer == shown(pair).subject
     assert pair.root_ca.pem == CA.certificate_pem
-    assert caplog.text.count("no CA that is known here verifies the certificate of CN=192.0.2.1") == 1
-    assert len(caplog.records) == 1
+    assert "the certificate has no subject alternative name, and no client reads the common name: " in caplog.text
+    assert len(caplog.records) == 1, "no CA helps"
+    with pytest.raises(ConfigError, match=r"^tls-cert-file: the certificate has no subject alternative name"):
+        from_file((tmp_path / "ca.crt").read_bytes(), pair.chain, SystemClock().now())
 
 
 ADDRESSES = [Endpoint(host, 6443) for host in ("192.0.2.10", "2001:db8::1", "api.example.com")]

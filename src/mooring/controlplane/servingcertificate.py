@@ -57,6 +57,12 @@ def serving_cas(settings: ServingSettings, chain: Chain, own: Sequence[Certifica
     return b"" if found is None else certificates_pem([found])
 
 
+NO_NAMES = (
+    "the certificate has no subject alternative name, and no client reads the common name: joining machines, Pods and admin.conf "
+    "cannot verify the server, whatever CA they trust; give one that names a published address"
+)
+
+
 def from_file(data: bytes, chain: Chain, now: datetime) -> bytes:
     """Return the bundle of `root-ca-file`. Raises ConfigError when it does not verify the serving certificate."""
     try:
@@ -72,6 +78,8 @@ def from_file(data: bytes, chain: Chain, now: datetime) -> bytes:
                     f"{KEY}: {printable(ca.subject)} is valid from {begin} to {end}, and it is {rfc3339(now)}: replace the CA, or "
                     "correct the clock"
                 )
+        if not names_of(chain[0]):
+            raise ConfigError(f"{CERTIFICATE_KEY}: {NO_NAMES}")
         raise ConfigError(
             f"{KEY}: no certificate in it verifies the serving certificate; append the root of its issuer, and put "
             "intermediates behind the certificate in tls-cert-file"
@@ -286,6 +294,10 @@ class ServingPair:
                 rfc3339(self._now()), rfc3339(ca.not_valid_before_utc), rfc3339(ca.not_valid_after_utc),
             )  # fmt: skip
             return self._ca.trusted_pem
+        if not names_of(chain[0]):
+            # Before its CA, which does not help.
+            self._warn_of_names(chain[0])
+            return self._ca.trusted_pem
         log.warning(
             "%s: no CA that is known here verifies the certificate of %s: joining machines, Pods and admin.conf do not trust "
             "it; name its CAs with %s",
@@ -298,6 +310,9 @@ class ServingPair:
         unnamed = ", ".join(endpoint.host for endpoint in self._endpoints if endpoint not in found)
         if not self._settings.tls_cert_file or not unnamed:
             return
+        if not names_of(certificate):
+            log.warning("%s: %s (%s)", CERTIFICATE_KEY, NO_NAMES, unnamed)
+            return
         if found:
             log.warning(
                 "%s: the certificate does not name %s, published beside %s: clients that use it cannot verify the server; add it "
@@ -305,7 +320,7 @@ class ServingPair:
                 CERTIFICATE_KEY, unnamed, found[0].host,
             )  # fmt: skip
             return
-        names = ", ".join(map(printable_text, names_of(certificate)[:MAX_NAMES])) or "no name at all"
+        names = ", ".join(map(printable_text, names_of(certificate)[:MAX_NAMES]))
         log.warning(
             "%s: the certificate names no published address (%s), but %s: joining machines, Pods and admin.conf cannot verify the "
             "server; give one with a subject alternative name of them, or publish a name of it with control-plane-endpoint",
