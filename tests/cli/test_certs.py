@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -22,6 +23,7 @@ from mooring.pki.x509.verify import ClientTrust
 from tests.compat.kubectl import Kubectl, programs
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import start_server
+from tests.support.ports import free_port
 from tests.support.rawcertificate import COMMON_NAME, T61, attribute, name, root
 from tests.support.testca import by_library
 
@@ -297,3 +299,39 @@ def test_files_that_cannot_be_written_are_known_before_anything_is_signed(
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err == f"Error: {tmp_path}/x.crt cannot be written: it is a directory; name a file\n"
     assert [one.name for one in tmp_path.iterdir()] == ["x.crt"]
+
+
+def test_pin_and_join_line_are_known_before_the_server_starts(mooring: CommandLine, tmp_path: Path) -> None:
+    data, port = tmp_path / "data", free_port()
+    place = ("--data-dir", str(data))
+    pin = mooring.done("certs", "ca", *place).removesuffix("\n")
+    token = mooring.done("token", "generate").removesuffix("\n")
+    again = mooring("certs", "ca", *place, "--token", token)
+    assert again.err == f"{data}/pki/ca.crt is kept as it is.\n"
+    assert again.out == f"mooring join ADDRESS:6443 --token {token} --discovery-token-ca-cert-hash {pin}\n"
+    line = mooring.done("certs", "ca", *place, "--token", token, "--control-plane-endpoint", f"127.0.0.1:{port}")
+    mooring.done("init", *place, "--bind-address", "127.0.0.1", "--secure-port", str(port), "--token", token)
+    server = start_server(data, port=port)
+    try:
+        mooring.done(*shlex.split(line)[1:], "--root", str(tmp_path / "root"), "--node-name", "early")
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data-dir", "{}", "--out-dir", "{}", "--force"), "--data-dir cannot be mixed with --force, --out-dir"),
+        (("--data-dir", "{}", "--key", "pkcs11:token=a"), "--data-dir cannot be mixed with --key"),
+        (("--data-dir", ""), "--data-dir"),
+        (("--data-dir", "{}", "--control-plane-endpoint", "a.example"), "only of use with --token"),
+        (("--out-dir", "{}", "--token", "abcdef.0123456789abcdef"), "are only of use with --data-dir"),
+        (("--data-dir", "{}", "--token", "abcdef"), "the bootstrap token is not of the form"),
+    ],
+)
+def test_no_ca_of_a_data_directory_is_made_with(
+    mooring: CommandLine, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    outcome = mooring("certs", "ca", *(text.format(tmp_path / "data") for text in arguments))
+    assert (outcome.code, message in outcome.err) == (2, True), outcome.err
+    assert not (tmp_path / "data").exists()

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mooring.cli.join.join import join
-from mooring.cli.token.list import agent_line, join_line
+from mooring.cli.joinline import agent_line, join_line
 from tests.support.rows import each_row
 
 ENDPOINTS = ("192.0.2.1:6443", "[fd00::1]:6443", "cp.example:443")

@@ -7,20 +7,23 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from mooring.cli import printing
-from mooring.cli.options.flags import DURATION, Command, Option, options_of, usage
+from mooring.cli.joinline import join_line
+from mooring.cli.options.flags import DURATION, Command, Option, not_empty, options_of, usage
 from mooring.cli.printing import clean, echo
 from mooring.client.files import check_writable, exposure, make_directory, read_limited, write_atomic
 from mooring.clock import SystemClock, rfc3339
+from mooring.controlplane.datadirectory import read_ca
 from mooring.controlplane.tokenkey import open_key, open_own_key
 from mooring.duration import format_duration
 from mooring.errors import ConfigError, MooringError
@@ -40,9 +43,10 @@ from mooring.pki.x509.bundles import certificates_among, certificates_pem
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.names import IPAddress
 from mooring.pki.x509.profiles import Template
-from mooring.settings.addresses import parse_host
+from mooring.settings.addresses import DEFAULT_PORT, parse_endpoint, parse_host
 from mooring.settings.declaration import split_commas
 from mooring.settings.signing import PKCS11
+from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.discovery.pins import pins_of
 
 # Files and flags of `mooring certs`: the signing CA, the output files, and their checks.
@@ -191,7 +195,12 @@ def read_issuer(certificate_file: str, key_file: str) -> Issuer:
 
 # `mooring certs ca`: create a root CA or an intermediate CA, without a cluster.
 #
-# A CA is for `--client-ca-file` when it signs clients, and for `--root-ca-file` when it signs the pair of `--tls-cert-file`.
+# A CA is for `--client-ca-file` when it signs clients, and for `--root-ca-file` when it signs the pair of `--tls-cert-file`. With
+# `--data-dir` it is that of a cluster whose first server has not started: token, pin and join line are known before it exists.
+
+_NOT_WITH_DATA_DIR = ("ca_cert", "ca_key", "force", "key_uri", "name", "out_dir")
+ADDRESS = f"ADDRESS:{DEFAULT_PORT}"
+"""Stands in a join line for an address that is not known yet."""
 
 
 @click.command("ca")
@@ -201,9 +210,37 @@ def read_issuer(certificate_file: str, key_file: str) -> Issuer:
 @click.option(
     "--key", "key_uri", metavar="URI", help="A key that a PKCS#11 token holds, as a pkcs11: URI. [default: a new key]"
 )
+@click.option(
+    "--data-dir",
+    default="",
+    callback=not_empty,
+    metavar="DIR",
+    help="Data directory of a server that is to start: make the CA of its cluster there, in pki/, or keep the one that it has.",
+)
+@click.option(
+    "--token",
+    default="",
+    metavar="TOKEN",
+    envvar="MOORING_TOKEN",
+    show_envvar=True,
+    help="With --data-dir: print the join line in place of the pin, for the bootstrap token that the server is to get with its "
+    "own --token.",
+)
+@click.option(
+    "--control-plane-endpoint",
+    "endpoints",
+    multiple=True,
+    metavar="HOST[:PORT],...",
+    help=f"With --token: address of the server in the join line; repeatable, or with commas. [default: the word {ADDRESS}]",
+)
 @issuer_options(required=False)
 @output_options("ca", profiles.CA_LIFETIME)
+@click.pass_context
 def ca(
+    ctx: click.Context,
+    data_dir: str,
+    token: str,
+    endpoints: Sequence[str],
     common_name: str,
     key_uri: str | None,
     ca_cert: str | None,
@@ -212,8 +249,24 @@ def ca(
 ) -> None:
     """Create a CA: a root, or with --ca-cert and --ca-key an intermediate.
 
-    With --key only the certificate is written, because the token keeps the key. Prints the pin of the CA for joining machines.
+    With --key only the certificate is written, because the token keeps the key. Prints the pin of the CA for joining machines,
+    with --data-dir and --token their join line.
     """
+    if data_dir:
+        mixed = [one for one in _NOT_WITH_DATA_DIR if ctx.get_parameter_source(one) is ParameterSource.COMMANDLINE]
+        if mixed:
+            raise click.UsageError(f"--data-dir cannot be mixed with {', '.join(map(_flag, mixed))}")
+        with usage():
+            lines = _lines(token, endpoints)
+        output = replace(output, directory=Path(data_dir) / "pki")
+        if output.certificate.exists():
+            echo(f"{output.certificate} is kept as it is.", err=True)
+            echo(*lines(certificates_pem(read_ca(output.directory).trusted)))
+            return
+    elif endpoints or ctx.get_parameter_source("token") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--token and --control-plane-endpoint are only of use with --data-dir")
+    else:
+        lines = _lines("", ())
     if (ca_cert is None) != (ca_key is None):
         raise click.UsageError("--ca-cert and --ca-key are given together")
     output.check()
@@ -229,7 +282,26 @@ def ca(
         root = self_signed_ca(key, common_name, now, serial_number(secrets.token_bytes), output.lifetime)
         chain = (root.certificate,)
     output.write(key, chain)
-    echo(str(pins_of(certificates_pem(chain[:1]))[0]))
+    echo(*lines(certificates_pem(chain[:1])))
+
+
+def _flag(field: str) -> str:
+    return "--" + field.removesuffix("_uri").replace("_", "-")
+
+
+def _lines(token: str, endpoints: Sequence[str]) -> Callable[[bytes], list[str]]:
+    """Return a function from CAs to their pins, or with a token to the join line. Raises ConfigError."""
+
+    def pins(ca_pem: bytes) -> list[str]:
+        return [str(pin) for pin in pins_of(ca_pem)]
+
+    if not token:
+        if endpoints:
+            raise ConfigError("--control-plane-endpoint is only of use with --token")
+        return pins
+    shown = parse_token(token).reveal()
+    hosts = [str(parse_endpoint(text, "--control-plane-endpoint")) for text in split_commas(endpoints)] or [ADDRESS]
+    return lambda ca_pem: [join_line("mooring", hosts, shown, pins(ca_pem))]
 
 
 def _token_key(uri: str) -> PrivateKey:

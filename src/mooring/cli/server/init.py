@@ -15,13 +15,14 @@ import click
 from click.core import ParameterSource
 
 from mooring.authn.bootstraptoken import BootstrapTokenSettings
+from mooring.cli.joinline import WITHHELD, agent_line, join_line
 from mooring.cli.options.configfile import ConfigFile, default_path
 from mooring.cli.options.declared import CommandBySubject
 from mooring.cli.options.flags import DURATION, options_of
 from mooring.cli.options.server import server_configuration, server_options, server_usage
 from mooring.cli.printing import echo
 from mooring.cli.systemd import arguments_of
-from mooring.cli.token.list import NEVER_EXPIRES, WITHHELD, agent_line, join_line, machines
+from mooring.cli.token.list import NEVER_EXPIRES, machines
 from mooring.clock import Clock, SystemClock
 from mooring.controlplane.configuration import ServerConfig, declared_settings
 from mooring.controlplane.datadirectory import Reloading, only_server

@@ -20,10 +20,11 @@ from mooring.apimachinery.codec.yaml import decode_yaml, decoded
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli.cluster import ChosenCluster, changing_options
+from mooring.cli.joinline import agent_line, join_line
 from mooring.cli.options.flags import DURATION, not_empty, usage
 from mooring.cli.printing import echo
 from mooring.cli.token.generate import K3S, KUBEADM, format_option
-from mooring.cli.token.list import agent_line, join_line, print_allowance
+from mooring.cli.token.list import print_allowance
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError, other_program

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -35,27 +34,6 @@ from mooring.trust.bootstraptoken.tokensecret import (
     secret_name,
 )
 from mooring.trust.k3s.token import bootstrap_token_id
-
-# Join command: the command line that `init`, `up` and `token create` print for a joining machine.
-#
-# Rules kept here (docs/protocol/bootstrap-tokens.md#the-kubeadm-token-commands, docs/protocol/k3s.md#token-commands): one hash
-# flag for each CA, or the hash in the token; `<value withheld>` in place of a withheld token. The brackets of an IPv6 address are
-# a pattern in a shell, and are quoted; nothing else needs it.
-
-WITHHELD = "<value withheld>"
-
-
-def join_line(program: str, endpoints: Sequence[str], token: str, pins: Sequence[str]) -> str:
-    """Return `<program> join HOST:PORT… --token T --discovery-token-ca-cert-hash sha256:…`."""
-    hashes = "".join(f" --discovery-token-ca-cert-hash {pin}" for pin in pins)
-    return f"{program} join {shlex.join(endpoints)} --token {token}{hashes}"
-
-
-def agent_line(program: str, endpoints: Sequence[str], token: str) -> str:
-    """Return `<program> agent --server https://HOST:PORT… --token T`, for a token of k3s's format."""
-    servers = "".join(f" --server {shlex.quote(f'https://{endpoint}')}" for endpoint in endpoints)
-    return f"{program} agent{servers} --token {token}"
-
 
 # Description of what a bootstrap token allows, for people who have just made one, and for lists.
 #
