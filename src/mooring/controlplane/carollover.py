@@ -18,6 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from mooring.api.kind import Change
 from mooring.api.kinds import BY_PLURAL
@@ -216,7 +217,15 @@ class CaRollover:
                 f"client-ca-file does not hold the {name} CA: append pki/rollover/{name}.crt of the data directory to it",
                 *found,
             )
-        return found
+        return tuple(self._with_command(obstacle, name) for obstacle in found)
+
+    def _with_command(self, obstacle: str, name: str) -> str:
+        """Return a reason with the command that ends it, where a file of CAs lacks one."""
+        for file in self._ca_files:
+            if obstacle.startswith(f"{file.flag} does not hold "):
+                command = f"cat {quote(str(self._files.certificate(name)))} >> {quote(str(file.path))}"
+                return f"{obstacle}, on each server; here: {command}"
+        return obstacle
 
     async def _write_status(self, rollover: Obj, status: Obj) -> None:
         """Write the status over the object that was read. Raises ApiError, StorageError."""

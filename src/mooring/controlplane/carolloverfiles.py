@@ -129,6 +129,10 @@ class RolloverFiles:
         self._pki = data_dir / "pki"
         self._folder = self._pki / FOLDER
 
+    def certificate(self, name: str) -> Path:
+        """Return the file of the old or the new CA."""
+        return self._folder / f"{name}.crt"
+
     def read(self) -> RolloverOnDisk:
         """Return the phase that the files are in. Raises ConfigError."""
         ca, pair = read_ca(self._pki), self._pair()
