@@ -84,3 +84,10 @@ def test_networks_that_cannot_be_meant(networks: tuple[str, ...], anonymous_auth
         AnonymousSettings(
             anonymous_auth=anonymous_auth, anonymous_allow_cidr=parse_networks(networks, "anonymous-allow-cidr")
         )
+
+
+@pytest.mark.parametrize("given", [[], "", ","], ids=str)
+def test_an_empty_list_of_networks_is_an_error_and_no_list_is_every_network(given: object) -> None:
+    with pytest.raises(ConfigError, match="anonymous-allow-cidr: it names no network; leave it out for every network"):
+        AnonymousSettings.read({"anonymous_allow_cidr": given})
+    assert AnonymousSettings.read({}).anonymous_allow_cidr == ()

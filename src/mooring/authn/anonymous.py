@@ -31,6 +31,18 @@ class AnonymousAccess:
 EVERYWHERE = AnonymousAccess(True)
 
 
+_EVERY_NETWORK = ("0.0.0.0/0", "::/0")
+
+
+def _allowed_networks(texts: tuple[str, ...], key: str) -> tuple[Network, ...]:
+    """Return the networks that are named, none for every network. An empty list is an error: it could mean either."""
+    if not texts:
+        raise ConfigError(
+            f"{key}: it names no network; leave it out for every network, or turn anonymous-auth off for none"
+        )
+    return () if texts == _EVERY_NETWORK else parse_networks(texts, key)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnonymousSettings(Settings):
     """Requests without credentials."""
@@ -46,11 +58,11 @@ class AnonymousSettings(Settings):
     """None when it was not given: then the file of `--authentication-config` may decide."""
     anonymous_allow_cidr: tuple[Network, ...] = setting(
         COMMA_SEPARATED,
-        default=(),
+        default=_EVERY_NETWORK,
         meaning="Networks from which requests without credentials are let through; repeatable, or with commas.",
         metavar="CIDR,...",
         default_note="every network",
-        parse=parse_networks,
+        parse=_allowed_networks,
     )
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ Rules kept here (docs/limit-what-a-token-can-do.md#a-right-that-makes-limited-to
 * The server makes id and secret, so that no other token is replaced. Groups and usages are those of machines that join.
 * Each token expires within a day and lets in a limited number of machines. The other restrictions are those of every token.
 * The Secret says who asked for the token, in the annotation `mooring.dev/created-by`.
-* `MOST_LIVE` bounds them: each has a signature in cluster-info, which every machine reads.
+* `MOST_LIVE` bounds them, but for requests at the same moment: each has a signature in cluster-info, which every machine reads.
 """
 
 from __future__ import annotations
