@@ -132,6 +132,26 @@ def test_rights_of_everybody(objects: list[Obj], messages: list[str]) -> None:
     }
 
 
+def test_a_binding_that_the_cluster_brings_is_edited_and_not_deleted() -> None:
+    widened = [
+        {**one, "rules": [*one["rules"], rule("list", "", "secrets")]}
+        if (one["kind"], one["metadata"]["name"]) == ("ClusterRole", "system:public-info-viewer")
+        else one
+        for one in default_policy()
+    ]
+    risks = clusterrisks.broad_rights(clusterrisks.bindings_of(widened))
+    assert {risk.remedy for risk in risks} == {
+        "kubectl edit clusterrolebinding system:public-info-viewer: take out the subject, or the rule out of its role"
+    }
+
+
+def test_bindings_of_one_name_in_two_namespaces_are_two_subjects() -> None:
+    roles = [role(namespace, "r", rule("get", "", "secrets")) for namespace in ("a", "b")]
+    objects = [*roles, *(binding(namespace, "x", "r", EVERYBODY) for namespace in ("a", "b"))]
+    risks = clusterrisks.broad_rights(clusterrisks.bindings_of(objects))
+    assert [risk.subject for risk in risks] == ["RoleBinding/a/x", "RoleBinding/b/x"]
+
+
 @pytest.mark.parametrize(
     ("objects", "subjects"),
     [

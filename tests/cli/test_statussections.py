@@ -385,7 +385,7 @@ def test_audit_records_that_cannot_be_written_are_named_with_their_server() -> N
         pytest.param(
             (3, 0, "it answers 500"), "; notices to https://a.example, 3 waiting: it answers 500", id="failing"
         ),
-        pytest.param((1, 2, ""), "; notices to https://a.example, 1 waiting, 2 dropped", id="dropped"),
+        pytest.param((1, 2, ""), "; notices to https://a.example, 1 waiting, 2 dropped or refused", id="dropped"),
     ],
 )
 def test_where_notices_of_a_server_go_and_how_many_did_not(notices: tuple[int, int, str], end: str) -> None:

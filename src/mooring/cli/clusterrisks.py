@@ -189,10 +189,22 @@ class Binding:
     rules: tuple[CompiledRule, ...]
 
     @property
+    def id(self) -> tuple[str, str, str]:
+        """Kind, namespace and name."""
+        return self.kind, self.namespace, self.name
+
+    @property
+    def subject(self) -> str:
+        """The binding as the subject of a finding."""
+        return "/".join(filter(None, self.id))
+
+    @property
     def removal(self) -> str:
-        """The command that deletes the binding."""
-        namespace = f" -n {self.namespace}" if self.namespace else ""
-        return f"kubectl{namespace} delete {self.kind.lower()} {self.name}"
+        """The command that takes the right away. A binding that the cluster brings is not deleted: it, or its role, was widened."""
+        namespace, target = f" -n {self.namespace}" if self.namespace else "", f"{self.kind.lower()} {self.name}"
+        if any(one.id == self.id for one in _usual()):
+            return f"kubectl{namespace} edit {target}: take out the subject, or the rule out of its role"
+        return f"kubectl{namespace} delete {target}"
 
 
 def bindings_of(objects: Iterable[Obj]) -> Sequence[Binding]:
@@ -240,7 +252,7 @@ def broad_rights(bindings: Iterable[Binding]) -> list[Risk]:
             is_broad = kind in ("Group", "User") and (name in _EVERYBODY or name.startswith(BOOTSTRAPPERS))
             if is_broad and (rights := _unusual(name, binding)):
                 more = f" and {len(rights) - 1} more" if len(rights) > 1 else ""
-                found.append(Risk(f"{binding.kind}/{binding.name}", f"{name} may {rights[0]}{more}", binding.removal))
+                found.append(Risk(binding.subject, f"{name} may {rights[0]}{more}", binding.removal))
     return found
 
 
@@ -285,7 +297,7 @@ def broad_approval(bindings: Iterable[Binding]) -> list[Risk]:
             continue
         found += [
             Risk(
-                f"{binding.kind}/{binding.name}",
+                binding.subject,
                 f"{kind} {name} may {' and '.join(verbs)} for every signer, that of client certificates of any user among them",
                 "name the signers in resourceNames of its role",
             )

@@ -134,7 +134,8 @@ def _notices(found: Obj | None) -> str:
     """Return what to know of a server's notices; "" without a receiver."""
     if found is None:
         return ""
-    numbers = [f"{found[name]} {name}" for name in ("waiting", "dropped") if found[name]]
+    words = {"waiting": "waiting", "dropped": "dropped or refused"}
+    numbers = [f"{found[name]} {word}" for name, word in words.items() if found[name]]
     return f"; notices to {', '.join((found['host'], *numbers))}" + (
         f": {found['problem']}" if found["problem"] else ""
     )
