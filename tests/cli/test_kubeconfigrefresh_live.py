@@ -184,13 +184,15 @@ def test_an_entry_that_changed_meanwhile_is_left_alone(
         (["--context", "nowhere"], 1, 'the kubeconfig has no context "nowhere"'),
         (["--all", "--context", "x"], 2, "--all cannot be combined with --context"),
         (["--discovery-token-ca-cert-hash", "md5:0"], 2, "invalid CA hash"),
+        ([], 1, "the kubeconfig has no current context: name one with --context, or give --all"),
         (["--kubeconfig", ""], 2, "--kubeconfig"),
+        (["--kubeconfig", "/nowhere", "--all"], 1, "there is no cluster to bring up to date: /nowhere does not exist"),
     ],
     ids=str,
 )
 def test_wrong_words(mooring: CommandLine, tmp_path: Path, words: list[str], code: int, message: str) -> None:
     path = tmp_path / "x.conf"
-    path.write_text("apiVersion: v1\nkind: Config\n")
+    path.write_text("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: 'https://192.0.2.1'}}]\n")
     outcome = mooring("kubeconfig", "refresh", "--kubeconfig", str(path), *words)
     assert (outcome.code, outcome.out) == (code, "")
     assert message in outcome.err
