@@ -17,7 +17,7 @@ from mooring.cli.serverreport import ServerReport
 from mooring.cli.status.sections import token_states
 from mooring.clock import rfc3339
 from mooring.trust.bootstraptoken import tokensecret
-from mooring.trust.bootstraptoken.restrictions import Restrictions, join_record, with_joined_key
+from mooring.trust.bootstraptoken.restrictions import Restrictions, join_record, parse_networks, with_joined_key
 from mooring.trust.bootstraptoken.token import parse_token
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -46,6 +46,11 @@ def token(
         pytest.param(token(ttl=2 * DAY), ["unlimited_token"], id="any number of machines for two days"),
         pytest.param(token(ttl=2 * DAY, max_joins=3), [], id="three machines"),
         pytest.param(token(ttl=2 * DAY, node_name="worker-*"), [], id="machines of a name"),
+        pytest.param(token(ttl=2 * DAY, node_name="*"), ["unlimited_token"], id="machines of any name"),
+        pytest.param(token(ttl=2 * DAY, networks=parse_networks("10.0.0.0/8")), [], id="machines of a network"),
+        pytest.param(
+            token(ttl=2 * DAY, networks=parse_networks("0.0.0.0/0,::/0")), ["unlimited_token"], id="machines of every network"
+        ),
         pytest.param(token(ttl=2 * DAY, require_approval=True), [], id="machines that a person approves"),
         pytest.param(token(ttl=None), ["endless_token", "unlimited_token"], id="no end and no limit"),
         pytest.param(token(ttl=None, max_joins=3), ["endless_token"], id="no end"),
@@ -203,6 +208,11 @@ OLDER = {
     [
         pytest.param(server_report(), [], id="a server in order"),
         pytest.param(server_report(encryption={"configured": False}), ["secrets-unencrypted"], id="no encryption"),
+        pytest.param(
+            server_report(encryption={"configured": True, "encryptsSecrets": False}),
+            ["secrets-unencrypted"],
+            id="a file that leaves Secrets as they are",
+        ),
         pytest.param(server_report(snapshots=SNAPSHOTS | {"scheduled": False}), ["no-snapshot"], id="no snapshots"),
         pytest.param(server_report(snapshots=SNAPSHOTS | {"problem": "disk full"}), ["no-snapshot"], id="snapshots that fail"),
         pytest.param(server_report(snapshots=BESIDE), ["no-snapshot"], id="snapshots beside the store"),

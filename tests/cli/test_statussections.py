@@ -245,6 +245,11 @@ def test_why_a_request_waits(obj: Obj, reason: str) -> None:
             ["on, by the file sha256:aaaaaaaaaaaa", "another file: b"],
         ),
         (
+            "encryption",
+            {"configured": True, "encryptsSecrets": False, "configHash": HASH, "serversWithAnotherFile": []},
+            ["on, by the file sha256:aaaaaaaaaaaa; Secrets are written as they are"],
+        ),
+        (
             "snapshot",
             {"scheduled": True, "last": None, "failure": "no space left"},
             ["none", "the last one failed: no space left"],

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 from pathlib import Path
+
+import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.identity import AUTHENTICATED, NODES
 from tests.support.commandline import process
 from tests.support.liveserver import LiveServer, live_server, start_server
-from tests.support.serverroom import Server, in_server
+from tests.support.serverroom import Server, in_server, open_server
 from tests.support.testca import ThrowawayCA
 
 __all__ = ["live_server"]
 PATH = "/mooring/v1/status"
+AES = {"aescbc": {"keys": [{"name": "k", "secret": base64.b64encode(bytes(range(32))).decode()}]}}
 
 
 def read(server: LiveServer) -> Obj:
@@ -38,9 +44,38 @@ def test_a_report_names_files_ends_and_the_store(live_server: LiveServer) -> Non
     assert (store["kind"], store["problem"], store["alarm"]) == ("sqlite", "", "")
     assert store["revision"] > 1
     assert store["bytes"] > 10_000
-    assert found["encryption"] == {"configured": False, "configHash": ""}
+    assert found["encryption"] == {"configured": False, "encryptsSecrets": False, "configHash": ""}
     assert (found["snapshots"]["scheduled"], found["snapshots"]["last"]) == (False, None)
     assert "PRIVATE KEY" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("resources", "providers", "encrypted"),
+    [
+        (["secrets"], [AES, {"identity": {}}], True),
+        (["secrets"], [{"identity": {}}, AES], False),
+        (["configmaps"], [AES], False),
+        (["*.*"], [AES], True),
+    ],
+    ids=["by a key", "read by a key, written as they are", "another resource", "every resource"],
+)
+def test_a_report_says_whether_secrets_are_encrypted(
+    resources: list[str], providers: list[Obj], encrypted: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "encryption.json"
+    rules = [{"resources": resources, "providers": providers}]
+    file.write_text(
+        json.dumps({"kind": "EncryptionConfiguration", "apiVersion": "apiserver.config.k8s.io/v1", "resources": rules})
+    )
+    file.chmod(0o600)
+
+    async def run() -> Obj:
+        async with open_server(encryption_provider_config=str(file)) as server:
+            found: Obj = (await server.get(PATH)).obj["encryption"]
+            return found
+
+    found = asyncio.run(run())
+    assert (found["configured"], found["encryptsSecrets"]) == (True, encrypted)
 
 
 def test_the_ca_of_proxies_and_the_last_snapshot_are_reported(tmp_path: Path) -> None:

@@ -131,7 +131,12 @@ def unlimited_token(secret: Obj, states: Collection[str], now: datetime) -> Risk
     """Judge the limits of a token that lives for longer than a day."""
     record = from_secret(secret)
     limits = record.restrictions
-    is_limited = limits.max_joins is not None or limits.networks or limits.node_name or limits.require_approval
+    is_limited = (
+        limits.max_joins is not None
+        or limits.require_approval
+        or bool(limits.node_name.strip("*."))
+        or (bool(limits.networks) and all(one.prefixlen for one in limits.networks))
+    )
     if "unlimited" not in states or is_limited or (record.expires is not None and record.expires - now < LONG):
         return None
     return Risk(
@@ -349,7 +354,9 @@ def of_reports(judge: Callable[[Obj, datetime], Iterable[Risk]]) -> Callable[[Ga
 
 def unencrypted(report: Obj, now: datetime) -> Iterable[Risk]:
     """Judge encryption at rest."""
-    if not report["encryption"]["configured"]:
+    encryption = report["encryption"]
+    # An older server says no more than that there is a file.
+    if not encryption.get("encryptsSecrets", encryption["configured"]):
         yield Risk(
             report["server"],
             "Secrets are in the store, in its snapshots and on every disk that held them as they are",

@@ -72,6 +72,9 @@ def stored_resources() -> dict[str, GroupResource]:
     }
 
 
+SECRETS = GroupResource("", "secrets")
+
+
 class EncryptionAtRest:
     """The encrypting store of one process, and the file that it follows."""
 
@@ -103,6 +106,11 @@ class EncryptionAtRest:
     def configured(self) -> bool:
         """The operator gave a file."""
         return bool(self._path)
+
+    @property
+    def encrypts_secrets(self) -> bool:
+        """True when Secrets that are written now are encrypted: the file may name other resources, or the provider identity."""
+        return bool(self.providers.transformer(SECRETS).prefix)
 
     @property
     def has_health_check(self) -> bool:

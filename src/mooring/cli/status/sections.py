@@ -437,7 +437,8 @@ def _encryption_lines(found: Obj, now: datetime) -> Sequence[str]:
     if not found["configured"]:
         return ["stored objects are not encrypted"]
     behind = found["serversWithAnotherFile"]
-    return [f"on, by the file {found['configHash'][:19]}", *(f"another file: {one}" for one in behind[:SHOWN])]
+    plain = "" if found.get("encryptsSecrets", True) else "; Secrets are written as they are"
+    return [f"on, by the file {found['configHash'][:19]}{plain}", *(f"another file: {one}" for one in behind[:SHOWN])]
 
 
 async def _snapshot(gathering: Gathering) -> Obj:

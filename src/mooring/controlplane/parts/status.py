@@ -278,6 +278,7 @@ class ServerStatus:
             "snapshots": self._snapshots(),
             "encryption": {
                 "configured": self.parts.encryption.configured,
+                "encryptsSecrets": self.parts.encryption.encrypts_secrets,
                 "configHash": self.parts.encryption.config_hash,
             },
         }
