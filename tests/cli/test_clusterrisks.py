@@ -281,7 +281,7 @@ def test_an_accepted_finding_is_shown_and_counts_no_more() -> None:
 
 def test_accepting_a_check_that_does_not_exist_is_an_error() -> None:
     assert accepted_ids(["audit-off,no-snapshot/a"]) == {"audit-off", "no-snapshot/a"}
-    with pytest.raises(click.UsageError, match="there is no such check; give one of token-without-end, "):
+    with pytest.raises(click.UsageError, match="unknown check; give one of token-without-end, "):
         accepted_ids(["audit-on"])
 
 

@@ -186,7 +186,7 @@ def test_an_entry_that_changed_meanwhile_is_left_alone(
         (["--discovery-token-ca-cert-hash", "md5:0"], 2, "invalid CA hash"),
         ([], 1, "the kubeconfig has no current context: name one with --context, or give --all"),
         (["--kubeconfig", ""], 2, "--kubeconfig"),
-        (["--kubeconfig", "/nowhere", "--all"], 1, "there is no cluster to bring up to date: /nowhere does not exist"),
+        (["--kubeconfig", "/nowhere", "--all"], 1, "no cluster found in /nowhere: the file does not exist"),
     ],
     ids=str,
 )

@@ -5,8 +5,8 @@ Rules kept here (docs/find-what-is-broken.md#risks-of-a-cluster):
   and never `ok`.
 * A group that everybody or every bearer of a token is in has the rights that kubeadm, Kubernetes and Mooring give it. Each binding
   that gives it another one is a finding.
-* An accepted finding stays in the output and counts no more: `ID` for all of a check, `ID/SUBJECT` for one. A check that could not
-  be made counts as well, until it is accepted.
+* An accepted finding is still shown, and does not affect the exit code: `ID` for all of a check, `ID/SUBJECT` for one. A check that
+  could not be made is treated as a finding until it is accepted.
 """
 
 from __future__ import annotations
@@ -396,7 +396,11 @@ def without_audit(report: Obj, now: datetime) -> Iterable[Risk]:
     """Judge the audit log."""
     # An older server does not tell.
     if not report["auditLog"].get("enabled", True):
-        yield Risk(report["server"], "nobody can tell later who did what", "set --audit-log-path of the server")
+        yield Risk(
+            report["server"],
+            "requests are not recorded, so that they cannot be traced later",
+            "set --audit-log-path of the server",
+        )
 
 
 def without_policy(report: Obj, now: datetime) -> Iterable[Risk]:
@@ -459,7 +463,7 @@ def shared_keys(identities: Iterable[Obj], requests: Iterable[Obj]) -> list[Risk
     return [
         Risk(
             key,
-            f"machines {', '.join(sorted(found)[:SHOWN])} have it: whoever has one of them is the others",
+            f"machines {', '.join(sorted(found)[:SHOWN])} have it: anyone who has one of them can act as the others",
             f"mooring node revoke {max(found)}, and join it again with a key of its own",
         )
         for key, found in names.items()
@@ -497,9 +501,9 @@ CHECKS: Mapping[str, Check] = {
     "token-without-limit": Check(
         MEDIUM, "a token that leaks lets in any machine until it expires", of_tokens(unlimited_token)
     ),
-    "token-idle": Check(LOW, "a token that nobody needs can only leak", of_tokens(idle_token)),
+    "token-idle": Check(LOW, "a token that is not needed can only leak", of_tokens(idle_token)),
     "rights-of-everyone": Check(
-        HIGH, "everybody who reaches the server, or has a token, has these rights", _broad_rights
+        HIGH, "everyone who can reach the server, or has a token, has these rights", _broad_rights
     ),
     "approval-for-every-signer": Check(MEDIUM, "who may approve for every signer may become any user", _broad_approval),
     "secrets-unencrypted": Check(MEDIUM, "a stolen disk or backup gives every Secret", of_reports(unencrypted)),
@@ -508,7 +512,7 @@ CHECKS: Mapping[str, Check] = {
     "member-without-certificate": Check(HIGH, "the machine is Ready and can do nothing", _lapsed),
     "identity-shared": Check(HIGH, "a copy of a machine has its rights", _duplicates),
     "key-shared": Check(HIGH, "machines with one key cannot be told apart", _shared_keys),
-    "audit-off": Check(MEDIUM, "nothing tells what a thief did", of_reports(without_audit)),
+    "audit-off": Check(MEDIUM, "the actions of a thief cannot be traced", of_reports(without_audit)),
     "clocks-apart": Check(MEDIUM, "Leases, tokens and certificates are judged by the clock of each server", _clocks),
     "signer-without-policy": Check(MEDIUM, "an approval alone decides about a certificate", of_reports(without_policy)),
     "rsa-serving-key": Check(LOW, "RSA makes each new connection dear", of_reports(rsa_key)),
@@ -529,9 +533,7 @@ def accepted_ids(values: Sequence[str]) -> frozenset[str]:
     accepted = frozenset(split_commas(values))
     for one in sorted(accepted):
         if one.partition("/")[0] not in CHECKS:
-            raise click.UsageError(
-                f"--accept {one}: there is no such check; give one of {', '.join(CHECKS)}, or ID/SUBJECT"
-            )
+            raise click.UsageError(f"--accept {one}: unknown check; give one of {', '.join(CHECKS)}, or ID/SUBJECT")
     return accepted
 
 

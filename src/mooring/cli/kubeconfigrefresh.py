@@ -110,7 +110,7 @@ def refresh(kubeconfig: str, context_name: str, is_all: bool, pins: Sequence[str
     files = KubeconfigFiles(kubeconfig)
     config = files.read()
     if not config.clusters:
-        raise ConfigError(f"there is no cluster to bring up to date: {files.target} does not exist, or names none")
+        raise ConfigError(f"no cluster found in {files.target}: the file does not exist, or has none")
     names = [one.name for one in config.clusters] if is_all else [_cluster_name(config, context_name)]
     clock = SystemClock()
     found = [_refreshed(files.owner("clusters", name), name, pinned, clock, dry_run=dry_run) for name in names]

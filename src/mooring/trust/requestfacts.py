@@ -1,10 +1,10 @@
 """Words of a machine about itself in its certificate request: annotations below `request.mooring.dev/`.
 
 Rules kept here (docs/approve-requests.md#what-a-machine-says-of-itself):
-* Whoever makes a request chooses them. They are shown to a person, and may be a further condition of an authorized machine. They
+* The requester chooses them. They are shown to a person, and may be a further condition of an authorized machine. They
   prove nothing.
 * A request has at most MAX_FACTS of them. Others, and values beyond MAX_VALUE characters, are not read: another API server stores
-  whatever a client sends.
+  anything that a client sends.
 """
 
 from __future__ import annotations
