@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,11 @@ from mooring.agent.pairfiles import Pair
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError
 from mooring.cli.main import SECRET_OPTIONS
-from mooring.trust.bootstraptoken import tokensecret
-from mooring.trust.bootstraptoken.token import BootstrapToken, parse_token
-from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.pins import pins_of
+from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.doctor import SILENT, TcpAttempt
 from mooring.trust.kubeconfig import Cluster, cluster_info_kubeconfig
 from mooring.trust.kubeconfigtext import format_kubeconfig
+from tests.support.apiserverpeer import TOKEN, api_server, closed_port, pin
 from tests.support.commandline import CommandLine, Outcome, mooring, process
 from tests.support.connectproxy import connect_proxy
 from tests.support.joinplans import join_options, join_plan
@@ -40,8 +37,6 @@ from tests.support.supervisorpeer import PASSWORD, supervisor_peer
 from tests.support.testca import ThrowawayCA
 
 __all__ = ["live_server", "manual_approval", "mooring"]
-TOKEN = "abcdef.1123456789abcdef"
-VERSION = json.dumps({"major": "1", "minor": "34", "gitVersion": "v1.34.0"}).encode()
 Doctor = Callable[..., dict[str, Any]]
 
 
@@ -79,48 +74,7 @@ def check(found: dict[str, Any], step: str, code: int, *texts: str) -> None:
         assert text in found["summary"]
 
 
-def cluster_info(ca: ThrowawayCA, server: str, *tokens: str) -> bytes:
-    """Return cluster-info that the tokens sign."""
-    config_map = clusterinfo.config_map(server, ca.certificate_pem)
-    now = datetime.now(UTC)
-    secrets = [tokensecret.to_secret(tokensecret.new_record(parse_token(one), now)) for one in tokens]
-    return json.dumps(clusterinfo.signed(config_map, secrets, now) or config_map).encode()
-
-
-def api_server(ca: ThrowawayCA, *tokens: str, now: datetime | None = None, more: Answer | None = None) -> Answer:
-    """Answer as an API server does to anonymous requests for its version and for cluster-info."""
-
-    def answer(asked: ReceivedRequest) -> Reply:
-        headers = {"Date": format_datetime(now, usegmt=True)} if now is not None else {}
-        if asked.path == "/version":
-            return Reply(200, VERSION, headers)
-        if asked.path == clusterinfo.PATH:
-            return Reply(200, cluster_info(ca, "https://" + asked.headers["Host"], *tokens), headers)
-        if more is not None:
-            return more(asked)
-        status = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "code": 401,
-            "reason": "Unauthorized",
-            "message": "Unauthorized",
-        }
-        return Reply(401, json.dumps(status).encode(), headers)
-
-    return answer
-
-
-def pin(ca: ThrowawayCA) -> str:
-    return str(pins_of(ca.certificate_pem)[0])
-
-
 # ── the network ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def test_a_port_that_refuses(doctor: Doctor) -> None:

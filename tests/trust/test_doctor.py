@@ -84,6 +84,42 @@ def test_the_first_failure_decides(results: Mapping[str, str], first: str | None
     assert (document["healthy"], document["exitCode"], document["firstFailure"]) == (first is None, code, first or "")
 
 
+@pytest.mark.parametrize(
+    ("results", "found"),
+    [
+        ({}, ""),
+        # Of the files and the membership a join says more itself.
+        ({"files": FAILED, "node": FAILED}, ""),
+        ({"files": FAILED, "api": FAILED, "pin": FAILED}, "api"),
+    ],
+)
+def test_the_cause_of_a_join_that_failed(results: Mapping[str, str], found: str) -> None:
+    cause = diagnosis(**results).cause_beyond("join failed")
+    assert (cause.step.name if cause is not None else "") == found
+
+
+REFUSING = doctor.judge_tcp(6443, [TcpAttempt(4, "192.0.2.1", REFUSED)])
+MIXED = doctor.judge_tcp(6443, [TcpAttempt(6, "2001:db8::1", SILENT), TcpAttempt(4, "192.0.2.1", REFUSED)])
+UNRESOLVED = doctor.judge_unresolved("api.test", "name or service not known", is_final=True, in_hosts=False)
+
+
+@pytest.mark.parametrize(
+    ("step", "judgement", "error", "is_said"),
+    [
+        ("tcp", REFUSING, "nothing answers there (connection refused); check", True),
+        ("tcp", REFUSING, "no answer in time", False),
+        ("tcp", MIXED, "nothing answers there (connection refused); check", False),
+        ("names", UNRESOLVED, "nothing answers there (name or service not known); check", True),
+        ("names", UNRESOLVED, "no answer in time", False),
+        ("pin", doctor.failed("the pin is wrong"), "verifying: the pin is wrong; compare", True),
+        ("signature", doctor.failed("no signature (tokens that sign: none)"), "no signature; make one", True),
+        ("api", doctor.failed("a captive portal"), "status 302", False),
+    ],
+)
+def test_an_error_that_names_the_cause_already(step: str, judgement: Judgement, error: str, is_said: bool) -> None:
+    assert FinishedStep(doctor.BY_NAME[step], judgement).is_said_by(error) is is_said
+
+
 def test_the_document_is_complete() -> None:
     step = FinishedStep(STEPS[0], doctor.failed("broken", joined=True), 1.5)
     found = Diagnosis("b:6443", (step,), (("a:6443", step),)).document()

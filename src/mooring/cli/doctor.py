@@ -17,7 +17,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -30,26 +29,21 @@ from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.cli import clusterrisks, printing
 from mooring.cli.cluster import ChosenCluster, chosen_kubeconfig
 from mooring.cli.join import flags
+from mooring.cli.join.diagnosis import with_plan
 from mooring.cli.join.flags import Given, config_option, elapsed, host_name, read_config
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import DURATION, REPORTED, kubeconfig_option, output_option
 from mooring.cli.printing import echo, print_table, redacted
-from mooring.client.files import MAX_READ, read_limited
-from mooring.client.http.requests import fetch
+from mooring.client.files import read_limited
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.discovery.errors import RefusedAnswerError
-from mooring.trust.discovery.fetch import connection_error
 from mooring.trust.discovery.pins import parse_pin
-from mooring.trust.discovery.trustedcluster import TrustedCluster, check_ca, check_server, trusted_cluster
 from mooring.trust.doctor import SKIPPED, Diagnosis, FinishedStep
-from mooring.trust.httpexchange import ACCEPT_JSON, SYSTEM_ROOTS, HttpFailure, HttpRequest
-from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, ByUrl, JoinSettings
+from mooring.trust.joinconfiguration import JoinSettings
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.token import K3sToken
-from mooring.trust.kubeconfig import address_of, discovery_cluster, flatten_cluster, resolve_paths
-from mooring.trust.kubeconfigtext import parse_kubeconfig
+from mooring.trust.kubeconfig import address_of
 from mooring.trust.nodename import choose_node_name
 
 FIELDS = ("address", "token", "discovery_token_ca_cert_hash", "discovery_file", "node_name", "root")
@@ -174,7 +168,7 @@ def _options(given: Given, seconds: float) -> DoctorOptions:
     if settings.discovery_file:
         with given.explained():
             plan = replace(settings, allow_discovery_credentials=True).plan(here)
-        return replace(options, document=_document(plan.discovery, seconds), token=plan.tls_token)
+        return asyncio.run(with_plan(options, plan))
     if has_token:
         k3s_token = _k3s_token(settings)
         # A member needs no address: that of its files is as good.
@@ -187,11 +181,7 @@ def _options(given: Given, seconds: float) -> DoctorOptions:
             return replace(options, addresses=address, k3s_token=k3s_token)
         with given.explained():
             plan = replace(settings, address=address, discovery_token_unsafe_skip_ca_verification=True).plan(here)
-        by = plan.discovery
-        assert isinstance(by, ByToken)  # there is no document
-        return replace(
-            options, addresses=by.endpoints, token=by.token, pins=by.pins, ca_hash=by.ca_hash, k3s_token=k3s_token
-        )
+        return asyncio.run(with_plan(options, plan))
     with given.explained("discovery-token-ca-cert-hash"):
         pins = tuple(parse_pin(text) for text in settings.discovery_token_ca_cert_hash)
     return replace(options, pins=pins)
@@ -218,43 +208,6 @@ def _k3s_token(settings: JoinSettings) -> K3sToken | None:
         if k3s.has_prefix(text):
             return k3s.parse_token(text)
     return None
-
-
-def _document(discovery: ByToken | ByFile | ByUrl, seconds: float) -> TrustedCluster:
-    """Return the cluster of a discovery document, whose credentials are not read. Raises ConfigError, PeerError."""
-    step = "reading the discovery document"
-    if isinstance(discovery, ByUrl):
-        config = parse_kubeconfig(asyncio.run(_fetched(discovery.url, seconds)))
-        cluster = flatten_cluster(discovery_cluster(config), _refuse_file)
-    else:
-        assert isinstance(discovery, ByFile)  # the flag names a document
-        path = discovery.path
-        config = parse_kubeconfig(sys.stdin.buffer.read(MAX_READ) if path == STDIN else read_limited(Path(path)))
-        if path != STDIN:
-            config = resolve_paths(config, str(Path(path).absolute().parent))
-        cluster = flatten_cluster(discovery_cluster(config), lambda name: read_limited(Path(name)))
-    # Before a credential is sent: the document must vouch for the server.
-    check_server(step, cluster)
-    check_ca(step, cluster.ca_pem)
-    return trusted_cluster(step, config, cluster, "file")
-
-
-def _refuse_file(path: str) -> bytes:
-    raise ConfigError(
-        "the discovery document names a file of this machine, which is not read for a document behind a URL"
-    )
-
-
-async def _fetched(url: str, seconds: float) -> bytes:
-    """Return the document at an https URL. Raises PeerError, whose text does not repeat the URL: its query may be a credential."""
-    step = f"fetching the discovery document from {urlsplit(url).hostname}"
-    request = HttpRequest(SYSTEM_ROOTS, url=url, headers=ACCEPT_JSON, timeout=seconds, within=seconds)
-    reply = await fetch(request, SystemClock())
-    if isinstance(reply, HttpFailure):
-        raise connection_error(step, reply)
-    if reply.status != 200:
-        raise RefusedAnswerError(step, reply.status)
-    return reply.body
 
 
 @contextmanager

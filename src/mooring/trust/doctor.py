@@ -10,6 +10,7 @@ Rules kept here (docs/find-what-is-broken.md):
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 
 from mooring.clock import rfc3339
 from mooring.trust.answertext import after_colon, answer_text, is_mooring
+from mooring.trust.discovery import errors
 from mooring.trust.discovery.fetch import BALANCER_STATUSES
 
 # Steps, their order and classes.
@@ -37,6 +39,8 @@ EXIT_CODES: Mapping[str, int] = {
     MEMBERSHIP: 17,
 }
 """Exit code of a first failure in each class."""
+CAUSES_OF_JOIN = (NETWORK, SERVER, CLOCK, TRUST, TOKEN)
+"""Classes that explain why a join did not reach, or did not trust, its server. Of the others the join says more itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,9 @@ def split_remedy(text: str) -> tuple[str, str]:
     return text, ""
 
 
+_BRACKETS_AT_END = re.compile(r" \([^()]*\)$")
+
+
 @dataclass(frozen=True, slots=True)
 class FinishedStep:
     """A step with its judgement and its duration in seconds. `blocked_by` is the failed step for which it was skipped."""
@@ -129,6 +136,23 @@ class FinishedStep:
     judgement: Judgement
     seconds: float = 0.0
     blocked_by: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The step with its message and its remedy."""
+        remedy = f"; {self.judgement.remedy}" if self.judgement.remedy else ""
+        return f"{self.step.name}: {self.judgement.message}{remedy}"
+
+    def is_said_by(self, error: str) -> bool:
+        """Return whether the text of an error names the cause that this failed step found."""
+        attempts = self.judgement.facts.get("attempts", ())
+        # What a step adds in brackets is no other cause.
+        message = _BRACKETS_AT_END.sub("", self.judgement.message)
+        if self.step.name == "names":
+            message = message.rpartition(": ")[2]
+        return message in error or (
+            bool(attempts) and all(any(one in error for one in SAME_CAUSES.get(at["outcome"], ())) for at in attempts)
+        )
 
     def document(self) -> dict[str, Any]:
         """Return the step as it is printed in JSON."""
@@ -167,6 +191,12 @@ class Diagnosis:
         """The first broken step; None when all is well."""
         return next((one for one in self.steps if one.judgement.result == FAILED), None)
 
+    def cause_beyond(self, error: str) -> FinishedStep | None:
+        """Return the first broken step on the way to the server, when it says more than the error of a join."""
+        failures = (one for one in self.steps if one.judgement.result == FAILED and one.step.kind in CAUSES_OF_JOIN)
+        first = next(failures, None)
+        return None if first is None or first.is_said_by(error) else first
+
     @property
     def healthy(self) -> bool:
         """True when no step failed."""
@@ -182,8 +212,7 @@ class Diagnosis:
         """Return one line: the first broken step with its remedy, or that all is well."""
         first = self.first_failure
         if first is not None:
-            remedy = f"; {first.judgement.remedy}" if first.judgement.remedy else ""
-            return f"{first.step.name}: {first.judgement.message}{remedy}"
+            return first.sentence
         warned = [one.step.name for one in self.steps if one.judgement.result == WARNING]
         noted = f"; look at: {', '.join(warned)}" if warned else ""
         return f"nothing is broken between this machine and {self.address}{noted}"
@@ -209,6 +238,11 @@ class Diagnosis:
 # Names and connections.
 
 CONNECTED, REFUSED, SILENT, NO_ROUTE = "connected", "refused", "silent", "no route"
+SAME_CAUSES: Mapping[str, tuple[str, ...]] = {
+    REFUSED: (errors.REFUSED,),
+    NO_ROUTE: ("network is unreachable", "no route to host"),
+}
+"""Words of the transport for an outcome."""
 FAMILIES: Mapping[int, str] = {4: "IPv4", 6: "IPv6"}
 _REASONS: Mapping[str, str] = {
     REFUSED: "refuses the connection",

@@ -24,6 +24,7 @@ from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError, Progress
 from mooring.cli import serverlogs
 from mooring.cli.join import flags
+from mooring.cli.join.diagnosis import diagnosed, with_join, with_k3s_join
 from mooring.cli.join.flags import (
     SETTINGS,
     SUBJECTS,
@@ -255,7 +256,7 @@ def agent(context: click.Context, /, adopt: bool, verbose: int, log_format: str,
         plan_of_agent = replace(plan_k3s_join(given, file), adopts=adopt)
         serverlogs.configure(verbose, log_format)
         _warn(file)
-        with _explained_token(given), _final():
+        with _explained_token(given), _final(), diagnosed(lambda found: with_k3s_join(found, plan_of_agent)):
             asyncio.run(process.run(plan_of_agent, report=_report, on_renew=more.on_renew, notifier=notifier))
         if more.leave_on_stop:
             asyncio.run(leave.on_stop(lambda: leave.of_k3s(plan_of_agent.files()), SystemClock()))
@@ -268,7 +269,7 @@ def agent(context: click.Context, /, adopt: bool, verbose: int, log_format: str,
     options = join_options(settings, given, adopts=adopt)
     serverlogs.configure(verbose, log_format)
     _warn(file)
-    with _final():
+    with _final(), diagnosed(lambda found: with_join(found, plan, options)):
         asyncio.run(daemon.run(plan, options, report=_report, more=more, notifier=notifier))
     # It returns after a signal alone: every other end is an error.
     if more.leave_on_stop:

@@ -21,6 +21,7 @@ from mooring.agent.registration import NONE as NO_NODE
 from mooring.agent.steps import JoinError, Progress, Report
 from mooring.cli import printing as printed
 from mooring.cli.join import flags, install
+from mooring.cli.join.diagnosis import DiagnosedJoinError, diagnosed, with_join
 from mooring.cli.join.flags import (
     Given,
     config_option,
@@ -92,7 +93,7 @@ def join(
         _join_with_document(plan, options, wanted, output)
         return
     with flags.progress_printer() as report:
-        joined = asyncio.run(_run(plan, options, report))
+        joined = _run(plan, options, report)
     for line in _result_lines(joined, options):
         echo(line)
     if wanted is not None and joined.pair is not None:
@@ -121,10 +122,11 @@ def next_step(settings: JoinSettings) -> str:
     return f"mooring agent{root}" if root or not SYSTEMD.is_dir() else "mooring agent install"
 
 
-async def _run(plan: JoinPlan | None, options: JoinOptions, report: Report) -> Joined:
-    if plan is None:
-        return await recovery.rejoin(options, SystemClock(), report)
-    return await join_cluster(plan, options, report=report)
+def _run(plan: JoinPlan | None, options: JoinOptions, report: Report) -> Joined:
+    with diagnosed(lambda found: with_join(found, plan, options)):
+        if plan is None:
+            return asyncio.run(recovery.rejoin(options, SystemClock(), report))
+        return asyncio.run(join_cluster(plan, options, report=report))
 
 
 def _join_with_document(plan: JoinPlan | None, options: JoinOptions, wanted: AgentUnit | None, form: str) -> None:
@@ -143,10 +145,19 @@ def _join_with_document(plan: JoinPlan | None, options: JoinOptions, wanted: Age
         "steps": steps,
     }
     try:
-        joined = asyncio.run(_run(plan, options, collect))
+        joined = _run(plan, options, collect)
     except JoinError as error:
         # The document is printed also for an error: a program reads one in any case.
-        document |= {"joined": False, "error": {"step": error.step, "message": redacted(error.reason)}}
+        problem: dict[str, Any] = {"step": error.step, "message": redacted(error.reason)}
+        if isinstance(error, DiagnosedJoinError):
+            found = error.found.document()
+            problem["doctor"] = {
+                "step": found["name"],
+                "class": found["class"],
+                "message": redacted(found["message"]),
+                "remedy": redacted(found["remedy"]),
+            }
+        document |= {"joined": False, "error": problem}
         printed.print_document(document, form)
         raise
     except KeyboardInterrupt:
