@@ -23,7 +23,7 @@ from click.core import ParameterSource
 
 from mooring.agent.doctor.examination import DoctorOptions, NoAddressError
 from mooring.agent.doctor.machine import read_files
-from mooring.agent.doctor.run import Notify, diagnose, ignore
+from mooring.agent.doctor.run import Notify, diagnose
 from mooring.agent.k3s.files import MAX_TOKEN_FILE
 from mooring.agent.k3s.settings import K3sJoinSettings
 from mooring.cli import clusterrisks, printing
@@ -35,11 +35,12 @@ from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import DURATION, REPORTED, kubeconfig_option, output_option
 from mooring.cli.printing import echo, print_table, redacted
 from mooring.client.files import read_limited
+from mooring.client.http.requests import ignore
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.discovery.pins import parse_pin
-from mooring.trust.doctor import SKIPPED, Diagnosis, FinishedStep
+from mooring.trust.doctor import SKIPPED, Diagnosis
 from mooring.trust.joinconfiguration import JoinSettings
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.token import K3sToken
@@ -97,7 +98,10 @@ def doctor(
     """
     _refuse_mixture(context, is_cluster)
     if is_cluster:
-        context.exit(clusterrisks.report(_chosen(context, kubeconfig, context_name, timeout), accept, output))
+        # Here the data directory is that of a server.
+        data_dir = context.params["data_dir"] if _is_given(context, "data_dir") else None
+        chosen = ChosenCluster(chosen_kubeconfig(kubeconfig, data_dir), context_name, timeout, SystemClock())
+        context.exit(clusterrisks.report(chosen, accept, output))
     if not timedelta() < timeout <= LONGEST_TIMEOUT:
         raise click.UsageError("--timeout must be longer than 0, and at most 5m")
     given = Given(context)
@@ -112,12 +116,6 @@ def doctor(
     if not found.healthy:
         echo(f"Error: {redacted(found.summary())}", err=True)
         context.exit(found.exit_code)
-
-
-def _chosen(context: click.Context, kubeconfig: str, context_name: str, timeout: timedelta) -> ChosenCluster:
-    """Return the cluster to judge. With `--cluster` the data directory is that of a server. Raises UsageError."""
-    data_dir = context.params["data_dir"] if _is_given(context, "data_dir") else None
-    return ChosenCluster(chosen_kubeconfig(kubeconfig, data_dir), context_name, timeout, SystemClock())
 
 
 def _refuse_mixture(context: click.Context, is_cluster: bool) -> None:
@@ -164,27 +162,25 @@ def _options(given: Given, seconds: float) -> DoctorOptions:
     )
     if given.values["server"] and ("server" in given.flags or not (settings.address or settings.discovery_file)):
         return _k3s_way(given, options)
-    has_token = bool(settings.token or settings.discovery_token or settings.tls_bootstrap_token)
     if settings.discovery_file:
-        with given.explained():
-            plan = replace(settings, allow_discovery_credentials=True).plan(here)
-        return asyncio.run(with_plan(options, plan))
-    if has_token:
-        k3s_token = _k3s_token(settings)
+        wanted = replace(settings, allow_discovery_credentials=True)
+    elif settings.token or settings.discovery_token or settings.tls_bootstrap_token:
         # A member needs no address: that of its files is as good.
         address = settings.address or tuple(address_of(one.server) for one in read_files(root, data_dir).clusters)
         if not address:
             raise click.UsageError(
                 "no address of a server is given, and no files of this machine name one: give ADDRESS"
             )
+        k3s_token = _k3s_token(settings)
         if k3s_token is not None and k3s_token.bootstrap is None:
             return replace(options, addresses=address, k3s_token=k3s_token)
-        with given.explained():
-            plan = replace(settings, address=address, discovery_token_unsafe_skip_ca_verification=True).plan(here)
-        return asyncio.run(with_plan(options, plan))
-    with given.explained("discovery-token-ca-cert-hash"):
-        pins = tuple(parse_pin(text) for text in settings.discovery_token_ca_cert_hash)
-    return replace(options, pins=pins)
+        wanted = replace(settings, address=address, discovery_token_unsafe_skip_ca_verification=True)
+    else:
+        with given.explained("discovery-token-ca-cert-hash"):
+            return replace(options, pins=tuple(map(parse_pin, settings.discovery_token_ca_cert_hash)))
+    with given.explained():
+        plan = wanted.plan(here)
+    return asyncio.run(with_plan(options, plan))
 
 
 def _k3s_way(given: Given, options: DoctorOptions) -> DoctorOptions:
@@ -227,18 +223,22 @@ def _print(found: Diagnosis, form: str) -> None:
     if form != "text":
         printing.print_document(_without_secrets(found.document()), form)
         return
-    print_table(("STEP", "RESULT", "TIME", "FOUND"), map(_row, found.steps))
+    print_table(
+        ("STEP", "RESULT", "TIME", "FOUND"),
+        (
+            (
+                one.step.name,
+                one.judgement.result,
+                "" if one.judgement.result == SKIPPED else elapsed(one.seconds),
+                redacted(one.judgement.text),
+            )
+            for one in found.steps
+        ),
+    )
     for address, one in found.others:
         echo(redacted(f"{address} was given up: {one.step.name}: {one.judgement.message}"))
     if found.healthy:
         echo(redacted(found.summary()[:1].upper() + found.summary()[1:]) + ".")
-
-
-def _row(one: FinishedStep) -> tuple[str, str, str, str]:
-    judgement = one.judgement
-    text = f"{judgement.message}; {judgement.remedy}" if judgement.remedy else judgement.message
-    time = "" if judgement.result == SKIPPED else elapsed(one.seconds)
-    return one.step.name, judgement.result, time, redacted(text)
 
 
 def _without_secrets(value: Any) -> Any:

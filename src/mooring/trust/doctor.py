@@ -88,6 +88,11 @@ class Judgement:
     remedy: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def text(self) -> str:
+        """The message with the remedy."""
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
 
 def ok(message: str, **facts: Any) -> Judgement:
     """Return the judgement of a step that passed."""
@@ -140,17 +145,15 @@ class FinishedStep:
     @property
     def sentence(self) -> str:
         """The step with its message and its remedy."""
-        remedy = f"; {self.judgement.remedy}" if self.judgement.remedy else ""
-        return f"{self.step.name}: {self.judgement.message}{remedy}"
+        return f"{self.step.name}: {self.judgement.text}"
 
     def is_said_by(self, error: str) -> bool:
         """Return whether the text of an error names the cause that this failed step found."""
-        attempts = self.judgement.facts.get("attempts", ())
-        # What a step adds in brackets is no other cause.
-        message = _BRACKETS_AT_END.sub("", self.judgement.message)
-        if self.step.name == "names":
-            message = message.rpartition(": ")[2]
-        return message in error or (
+        message, attempts = self.judgement.message, self.judgement.facts.get("attempts", ())
+        # A join has other words for the step, and a bracket adds no other cause.
+        message = _BRACKETS_AT_END.sub("", message)
+        cause = message.partition(": ")[2] or message
+        return cause in error or (
             bool(attempts) and all(any(one in error for one in SAME_CAUSES.get(at["outcome"], ())) for at in attempts)
         )
 
@@ -271,15 +274,15 @@ class TcpAttempt:
 
 def judge_names(host: str, found: Sequence[tuple[int, str]], *, is_address: bool, in_hosts: bool) -> Judgement:
     """Return the judgement of a resolved name. `found` are the versions and addresses, `in_hosts`: /etc/hosts has the name."""
-    addresses = [address for _, address in found]
+    facts = {"host": host, "addresses": [address for _, address in found], "hostsFile": in_hosts}
     if is_address:
-        return ok(f"{host} is an address", host=host, addresses=addresses, hostsFile=False)
+        return ok(f"{host} is an address", **facts)
     by_family = [
         f"{FAMILIES[version]} {', '.join(address for one, address in found if one == version)}"
         for version in sorted({version for version, _ in found})
     ]
     source = ", from /etc/hosts" if in_hosts else ""
-    return ok(f"{host} is {' and '.join(by_family)}{source}", host=host, addresses=addresses, hostsFile=in_hosts)
+    return ok(f"{host} is {' and '.join(by_family)}{source}", **facts)
 
 
 def judge_unresolved(host: str, reason: str, *, is_final: bool, in_hosts: bool) -> Judgement:
@@ -309,27 +312,18 @@ def judge_tcp(port: int, attempts: Sequence[TcpAttempt]) -> Judgement:
     # Without a route the system gives an address up at once, which costs nobody anything.
     if not (dead := [one for one in bad if one.outcome != NO_ROUTE]):
         return ok(reached, **facts)
-    families = {one.version for one in dead} - {one.version for one in good}
-    if families:
+    text = "; ".join(one.sentence for one in dead)
+    remedy = "remove the address that is dead from the DNS, or repair that server"
+    if families := {one.version for one in dead} - {one.version for one in good}:
         named = " and ".join(FAMILIES[one] for one in sorted(families))
-        return warning(
-            f"{reached}; {named} is advertised and dead: {'; '.join(one.sentence for one in dead)}",
-            f"remove the {named} address from the DNS, or make the server listen there: clients may wait for it first",
-            **facts,
+        text = f"{named} is advertised and dead: {text}"
+        remedy = (
+            f"remove the {named} address from the DNS, or make the server listen there: clients may wait for it first"
         )
-    return warning(
-        f"{reached}; {'; '.join(one.sentence for one in dead)}",
-        "remove the address that is dead from the DNS, or repair that server",
-        **facts,
-    )
+    return warning(f"{reached}; {text}", remedy, **facts)
 
 
 # The TLS handshake.
-
-MIDDLEBOX = (
-    "a middlebox or a tunnel with a smaller MTU drops the handshake: try ping -M do -s 1400, lower the MTU of this machine's "
-    "interface, or have the firewall pass TLS to this port; or the server hangs"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,10 +351,11 @@ class SeenCertificate:
 
 def judge_silent_handshake(seconds: float, received: int) -> Judgement:
     """Return the judgement of a handshake that did not end within `seconds`, after `received` bytes of the server."""
-    found = "nothing came back" if not received else f"{received} bytes came back, and then nothing"
+    found = f"{received} bytes came back, and then nothing" if received else "nothing came back"
     return failed(
         f"the TLS handshake hangs behind ClientHello: {found} within {seconds:g} s, although the port is open",
-        MIDDLEBOX,
+        "a middlebox or a tunnel with a smaller MTU drops the handshake: try ping -M do -s 1400, lower the MTU of this machine's "
+        "interface, or have the firewall pass TLS to this port; or the server hangs",
         received=received,
     )
 
@@ -368,17 +363,11 @@ def judge_silent_handshake(seconds: float, received: int) -> Judgement:
 def judge_first_bytes(first: bytes) -> Judgement:
     """Return the judgement of a port whose program answers something else than TLS. `first` is what it sent first."""
     if first.startswith(b"HTTP/"):
-        return failed(
-            "the port speaks plain HTTP and not TLS",
-            "give the HTTPS address of the API server, usually port 6443",
-            protocol="http",
-        )
+        remedy = "give the HTTPS address of the API server, usually port 6443"
+        return failed("the port speaks plain HTTP and not TLS", remedy, protocol="http")
     shown = "".join(one if one.isprintable() else "." for one in first[:40].decode("latin-1"))
-    return failed(
-        f"the port does not speak TLS: its answer begins with {shown!r}",
-        "another program listens there: check the address and the port",
-        protocol="other",
-    )
+    text = f"the port does not speak TLS: its answer begins with {shown!r}"
+    return failed(text, "another program listens there: check the address and the port", protocol="other")
 
 
 def judge_closed_handshake(reason: str) -> Judgement:
@@ -393,33 +382,28 @@ def judge_closed_handshake(reason: str) -> Judgement:
 def judge_certificate(seen: SeenCertificate, now: datetime, server_time: datetime | None) -> Judgement:
     """Return the judgement of a certificate whose chain is not verified: only its time decides."""
     shown = f"the server shows {seen.subject}, issued by {seen.issuer}"
-    if not seen.valid_at(now) and (server_time is None or not seen.valid_at(server_time)):
-        is_early = (server_time or now) < seen.begin
-        word = "is not valid before" if is_early else "expired at"
-        return failed(
-            f"{shown}, which {word} {rfc3339(seen.begin if is_early else seen.end)}",
-            "renew the certificate of the server, if the clocks of this machine and of the server are right",
-            **seen.facts(),
-        )
-    return ok(shown, **seen.facts())
+    moment = now if server_time is None else server_time
+    if seen.valid_at(now) or seen.valid_at(moment):
+        return ok(shown, **seen.facts())
+    text = f"is not valid before {rfc3339(seen.begin)}" if moment < seen.begin else f"expired at {rfc3339(seen.end)}"
+    remedy = "renew the certificate of the server, if the clocks of this machine and of the server are right"
+    return failed(f"{shown}, which {text}", remedy, **seen.facts())
 
 
 def judge_unverified(seen: SeenCertificate, reason: str, anchors: str, *, is_name: bool) -> Judgement:
     """Return the judgement of a certificate that the CA of the cluster does not verify. `anchors` names that CA."""
+    facts = {"verified": False, **seen.facts()}
     if is_name:
-        return failed(
-            f"the certificate of the server is not for this address ({reason}); it is for {', '.join(seen.names) or 'no name'}",
-            "use one of these names, or add the address to the certificate of the server (--tls-san)",
-            verified=False,
-            **seen.facts(),
-        )
+        listed = ", ".join(seen.names) or "no name"
+        text = f"the certificate of the server is not for this address ({reason}); it is for {listed}"
+        remedy = "use one of these names, or add the address to the certificate of the server (--tls-san)"
+        return failed(text, remedy, **facts)
     return failed(
         f'another machine answers in place of the cluster: the certificate is issued by "{seen.issuer}" and not by the CA of the '
         f'cluster ("{anchors}"): {reason}',
         "a proxy or firewall that inspects TLS does this: have it except the server; or the address is that of another cluster, or "
         "the CA was replaced",
-        verified=False,
-        **seen.facts(),
+        **facts,
     )
 
 
@@ -444,13 +428,17 @@ def judge_clock(
     side = "behind" if offset < 0 else "ahead of"
     text = f"this machine's clock is {abs(round(offset))} s {side} the server's"
     remedy = "set the clocks by NTP (timedatectl), then try again"
-    for name, begin, end in certificates:
-        if begin <= server_time < end and not begin <= now < end:
-            return failed(f"{text}: {name} is valid by the server's clock and not by this one", remedy, **facts)
+    invalid = [
+        f"{name} is valid by the server's clock and not by this one"
+        for name, begin, end in certificates
+        if begin <= server_time < end and not begin <= now < end
+    ]
     if offset <= -BACKDATED.total_seconds():
-        return failed(f"{text}: a certificate that is issued now is not valid here yet", remedy, **facts)
+        invalid.append("a certificate that is issued now is not valid here yet")
     if offset >= LONGEST_AHEAD.total_seconds():
-        return failed(f"{text}: a certificate of a day is expired here when it is issued", remedy, **facts)
+        invalid.append("a certificate of a day is expired here when it is issued")
+    if invalid:
+        return failed(f"{text}: {invalid[0]}", remedy, **facts)
     if abs(offset) > SMALL_SKEW.total_seconds():
         return warning(text, remedy, **facts)
     return ok(f"{abs(round(offset))} s from the server's clock", **facts)
@@ -458,67 +446,48 @@ def judge_clock(
 
 # The program that answers.
 
-MOORING, K3S, KUBERNETES = "Mooring", "k3s", "Kubernetes"
-
-
-def server_kind(version: str) -> str:
-    """Return the program of a `gitVersion`."""
-    return MOORING if is_mooring(version) else K3S if "+k3s" in version else KUBERNETES
+KUBERNETES = "Kubernetes"
 
 
 def judge_api(status: int, headers: Mapping[str, str], body: bytes) -> Judgement:
     """Return the judgement of the response to GET /version without credentials. Header names are in lower case."""
-    facts: dict[str, Any] = {"status": status}
-    text = answer_text(body)
+    obj, shown = _json_object(body), after_colon(answer_text(body))
+    version = obj.get("gitVersion")
+    if status == 200 and isinstance(version, str):
+        kind = "Mooring" if is_mooring(version) else "k3s" if "+k3s" in version else KUBERNETES
+        return ok(f"{kind} {version}", server=kind, version=version, status=status)
+    if obj.get("kind") == "Status" and status in (401, 403):
+        text = "a Kubernetes API server that answers no anonymous request, so that its version is not known"
+        return ok(text, server=KUBERNETES, version="", status=status)
+    return failed(*_not_an_api_server(status, headers, shown, is_status=obj.get("kind") == "Status"), status=status)
+
+
+def _not_an_api_server(status: int, headers: Mapping[str, str], shown: str, *, is_status: bool) -> tuple[str, str]:
+    """Return message and remedy for a response that is not that of an API server. `shown` is its text."""
+    portal = "a captive portal or another web server answers"
+    log_in = "log in at the portal of this network, or check the address and the port"
     if 300 <= status < 400:
         target = urlsplit(headers.get("location", ""))
         where = f" to {target.scheme}://{target.hostname}" if target.hostname else ""
-        return failed(
-            f"a captive portal or another web server answers: it redirects{where} (status {status})",
-            "log in at the portal of this network, or check the address and the port",
-            **facts,
-        )
-    obj = _json_object(body)
-    version = obj.get("gitVersion")
-    if status == 200 and isinstance(version, str):
-        kind = server_kind(version)
-        return ok(f"{kind} {version}", server=kind, version=version, **facts)
-    if obj.get("kind") == "Status":
-        if status in (401, 403):
-            return ok(
-                "a Kubernetes API server that answers no anonymous request, so that its version is not known",
-                server=KUBERNETES,
-                version="",
-                **facts,
-            )
-        return failed(
-            f"the API server answered {status}{after_colon(text)}",
-            "see the log of the server; it may be starting",
-            **facts,
-        )
+        return f"{portal}: it redirects{where} (status {status})", log_in
+    if is_status:
+        return f"the API server answered {status}{shown}", "see the log of the server; it may be starting"
     if status == 421:
-        return failed(
+        return (
             "the server does not serve the name in the address (status 421)",
             "a load balancer routes by that name (SNI): use the name that it knows, or add this one there",
-            **facts,
         )
     if status in BALANCER_STATUSES:
-        return failed(
-            f"a load balancer or proxy answered {status} in place of the API server{after_colon(text)}",
+        return (
+            f"a load balancer or proxy answered {status} in place of the API server{shown}",
             "it reaches no API server, or has too many requests: see its log, and that an API server runs",
-            **facts,
         )
     if status == 200:
-        return failed(
-            f"a captive portal or another web server answers: a page and not a Kubernetes version{after_colon(text)}",
-            "log in at the portal of this network, or check the address and the port",
-            **facts,
-        )
+        return f"{portal}: a page and not a Kubernetes version{shown}", log_in
     who = "a load balancer or proxy" if status in (401, 403, 407) else "another program"
-    return failed(
-        f"{who} answered {status} in place of the API server, without a Kubernetes Status{after_colon(text)}",
+    return (
+        f"{who} answered {status} in place of the API server, without a Kubernetes Status{shown}",
         "have it pass requests to the API server unchanged, or check the address and the port",
-        **facts,
     )
 
 

@@ -5,25 +5,24 @@ Rules kept here: each request ends within the timeout, and one that several step
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from mooring.agent import machineid
 from mooring.agent.doctor import probes
-from mooring.agent.doctor.machine import (
-    LocalFiles,
-    read_files,
-)
+from mooring.agent.doctor.machine import LocalFiles, read_files
 from mooring.agent.doctor.probes import DialledPlace
-from mooring.agent.doctor.supervisor import ProbedSupervisor
 from mooring.agent.k3s.files import DATA_DIR
 from mooring.agent.machineid import MachineIdentity
 from mooring.agent.steps import server_date
 from mooring.client.cluster import ClusterClient
-from mooring.client.http.requests import fetch
+from mooring.client.http.requests import drive_notifying, fetch
 from mooring.clock import Clock
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
@@ -31,25 +30,19 @@ from mooring.pki.x509 import bundles
 from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.fetch import (
-    cluster_info_request,
-    trust_of,
-)
+from mooring.trust.discovery.clusterinfo import SIGNATURE_PREFIX
+from mooring.trust.discovery.fetch import DiscoveryExchange, Polling, cluster_info_request, trust_of
 from mooring.trust.discovery.pins import Pin, check_pins
 from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
-from mooring.trust.doctor import (
-    SeenCertificate,
-)
+from mooring.trust.doctor import SeenCertificate
 from mooring.trust.httpexchange import UNVERIFIED, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.httpproxy import Proxy
 from mooring.trust.httpsurl import dialled_host, url_of
 from mooring.trust.k3s.cahash import check_ca_hash
-from mooring.trust.k3s.exchanges import TrustedCa
 from mooring.trust.k3s.token import K3sToken
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser, address_of
 
-NO_TOKEN = K3sToken("", "", None, None)
-"""Stands for a token that is not given: without a hash, and never sent."""
+R = TypeVar("R")
 MAX_VERSION = 1 << 16
 """Bytes of a response to /version: real ones have a kilobyte, a page of a portal some more."""
 
@@ -100,9 +93,16 @@ class ProbedAddress:
     data: Mapping[str, str] = field(default_factory=dict)
     trusted: Cluster | None = None
     """The way by which credentials may be sent."""
-    supervisor: ProbedSupervisor | None = None
-    """The supervisor that answers, in a join k3s's way."""
-    trusted_ca: TrustedCa | None = None
+
+    @property
+    def url(self) -> str:
+        """URL of the server, to which a path is added."""
+        return self.way.server.rstrip("/")
+
+    @property
+    def signers(self) -> list[str]:
+        """Ids of the tokens that sign cluster-info."""
+        return sorted(one.removeprefix(SIGNATURE_PREFIX) for one in self.data if one.startswith(SIGNATURE_PREFIX))
 
     @property
     def host(self) -> str:
@@ -126,10 +126,9 @@ class Examination:
     def addresses(self) -> tuple[str, ...]:
         """Return the addresses to examine, as `host:port`. Raises NoAddressError."""
         options = self.options
-        found = options.addresses or (
-            tuple(address_of(one.server) for one in options.document.clusters) if options.document is not None else ()
-        )
-        found = found or tuple(dict.fromkeys(address_of(one.server) for one in self.files.clusters))
+        document = options.document.clusters if options.document is not None else ()
+        ways = document or self.files.clusters
+        found = options.addresses or tuple(dict.fromkeys(address_of(one.server) for one in ways))
         if not found:
             where = "" if options.root == Path("/") else f" below {options.root}"
             hidden = "; files of a cluster are there, and only root may read them" if self.files.unreadable else ""
@@ -142,14 +141,13 @@ class Examination:
     def way(self, address: str) -> Cluster:
         """Return the way to an address: by a document, by the files of this machine, or the direct one."""
         options, url = self.options, url_of(address)
-        document = options.document.clusters if options.document is not None else ()
-        found = next((one for one in document if address_of(one.server) == address), None)
-        if found is not None or (found := self.files.cluster_at(address)) is not None:
+        known = (*(options.document.clusters if options.document is not None else ()), *self.files.clusters)
+        if (found := next((one for one in known if address_of(one.server) == address), None)) is not None:
             return found
         # A member trusts the CA in its files, by whichever address. A token, a pin or a document may be of another cluster.
         if self.files.clusters and not (options.token or options.k3s_token or options.pins or options.document):
-            known = self.files.clusters[0]
-            return Cluster("", url, known.ca_pem, proxy_url=known.proxy_url, is_k3s=known.is_k3s)
+            member = self.files.clusters[0]
+            return Cluster("", url, member.ca_pem, proxy_url=member.proxy_url, is_k3s=member.is_k3s)
         return Cluster("", url, is_k3s=self.joins_k3s_way_alone)
 
     @property
@@ -158,10 +156,20 @@ class Examination:
         token = self.options.k3s_token
         return self.options.is_k3s_way or (token is not None and token.bootstrap is None)
 
-    def supervisor(self, target: ProbedAddress, token: K3sToken) -> ProbedSupervisor:
-        """Return the supervisor of k3s that may be at an address."""
-        url = target.way.server.rstrip("/")
-        return ProbedSupervisor(url, token, self.options.timeout, self.send, self.clock)
+    @property
+    def ca_hash_of_k3s(self) -> str:
+        """Hash of the CA in the token of a join k3s's way; "" without one."""
+        token = self.options.k3s_token
+        return token.ca_hash if token is not None else ""
+
+    @property
+    def polling(self) -> Polling:
+        """One attempt of an exchange."""
+        return Polling(attempts=1, total=self.options.timeout)
+
+    async def drive(self, exchange: DiscoveryExchange[R]) -> R:
+        """Return the result of an exchange. Raises its errors."""
+        return await drive_notifying(exchange, self.send, self.clock.sleep)
 
     async def send(self, request: HttpRequest) -> HttpResponse | HttpFailure:
         """Send a request, with the deadline of this run."""
@@ -171,8 +179,7 @@ class Examination:
         """Return the response to an anonymous GET /version, which is not verified."""
         if target.version is None:
             trust = replace(trust_of(target.way), ca_pem=b"", verify=False)
-            url = f"{target.way.server.rstrip('/')}/version"
-            target.version = await self.send(HttpRequest(trust, url=url, max_bytes=MAX_VERSION))
+            target.version = await self.send(HttpRequest(trust, url=f"{target.url}/version", max_bytes=MAX_VERSION))
         return target.version
 
     async def fetch_cluster_info(self, target: ProbedAddress) -> HttpResponse | HttpFailure:
@@ -207,22 +214,16 @@ class Examination:
         found = trusted_cluster(step, config, cluster, "token").led_by_endpoint(target.address)
         return next(one for one in found.clusters if address_of(one.server) == target.address)
 
-    def client(self, target: ProbedAddress, user: KubeconfigUser) -> ClusterClient:
-        """Return the client of the verified way to an address, which a step has found."""
-        assert target.trusted is not None  # the callers checked it
-        return ClusterClient(target.trusted, user, self.clock)
+    @asynccontextmanager
+    async def client(self, way: Cluster, user: KubeconfigUser) -> AsyncIterator[ClusterClient]:
+        """Yield the client of a verified way for one step. Raises TimeoutError."""
+        async with asyncio.timeout(self.options.timeout), ClusterClient(way, user, self.clock) as client:
+            yield client
 
     def token_user(self) -> KubeconfigUser | None:
         """Return the user of the token; None without one."""
         token = self.options.token
         return KubeconfigUser("doctor", token=Secret(token.reveal())) if token is not None else None
-
-    def pair_user(self) -> KubeconfigUser | None:
-        """Return the user of the node's certificate; None without one."""
-        pair = self.files.pair
-        if pair is None:
-            return None
-        return KubeconfigUser("doctor", certificate_pem=pair.certificate_pem, key=pair.key_pem)
 
     def node_name(self) -> str:
         """Return the name of the node: as given, as in the certificate, or that of the machine."""

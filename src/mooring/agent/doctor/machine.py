@@ -73,18 +73,13 @@ class LocalFiles:
 def read_files(root: Path, data_dir: str = DATA_DIR) -> LocalFiles:
     """Return the files of a cluster below `root`: those of kubeadm's way first."""
     state, agent = NodeState(root), AgentFiles(root, data_dir)
-    places = (
-        state.kubeconfig.parent,
-        state.ca.parent,
-        state.certificates,
-        state.record.path.parent,
-    )
+    places = (state.kubeconfig.parent, state.ca.parent, state.certificates, state.record.path.parent)
     named = (state.kubeconfig, state.client.current, state.bootstrap)
     # In a directory that this user may not enter no file seems to be there.
     hidden = tuple(one for one in (state.certificates, agent.directory) if _is_closed(one))
-    if not any(map(os.path.lexists, named)) and agent.has_joined():
-        return _read_agent_files(agent)
     is_there = any(map(os.path.lexists, named))
+    if not is_there and agent.has_joined():
+        return _read_agent_files(agent)
     return LocalFiles(
         "kubeadm" if is_there else "",
         state.record,
@@ -205,32 +200,28 @@ def judge_disk(files: LocalFiles, root: Path) -> Judgement:
             NodeState(root).check_places()
         except ConfigError as error:
             return failed_by(str(error))
-    problems: list[str] = []
-    remedies: list[str] = []
+    problems: list[tuple[str, str]] = []
     closed: list[str] = []
     for place in dict.fromkeys(map(_nearest, files.places)):
         try:
             found = os.statvfs(place)
         except OSError as error:
-            problems.append(f"{place} cannot be examined: {(error.strerror or str(error)).lower()}")
+            problems.append((f"{place} cannot be examined: {(error.strerror or str(error)).lower()}", ""))
             continue
         if found.f_flag & os.ST_RDONLY:
-            problems.append(f"{place} is on a read-only file system")
-            remedies.append("mount it writable, or name a directory that is with --root")
+            remedy = "mount it writable, or name a directory that is with --root"
+            problems.append((f"{place} is on a read-only file system", remedy))
         elif found.f_blocks and found.f_bavail * found.f_frsize < SPARE:
-            problems.append(f"the file system of {place} is full")
-            remedies.append("remove files there (df -h)")
+            problems.append((f"the file system of {place} is full", "remove files there (df -h)"))
         elif found.f_files and not found.f_favail:
-            problems.append(f"the file system of {place} has no inode left")
-            remedies.append("remove files there (df -i)")
+            problems.append((f"the file system of {place} has no inode left", "remove files there (df -i)"))
         elif not os.access(place, os.W_OK):
             closed.append(str(place))
             if os.geteuid() == ROOT:
-                problems.append(f"{place} cannot be written, even by root")
-                remedies.append("see lsattr, and the mount")
+                problems.append((f"{place} cannot be written, even by root", "see lsattr, and the mount"))
     facts = {"directories": [str(one) for one in files.places], "closedToThisUser": closed}
     if problems:
-        text, remedy = "; ".join(problems), remedies[0] if remedies else ""
+        text, remedy = "; ".join(one for one, _ in problems), next((one for _, one in problems if one), "")
         # A member works on for the life of its certificate.
         return (warning if files.is_member else failed)(text, remedy, **facts)
     if closed:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from mooring.agent import certificaterequest, node, registration
 from mooring.agent.doctor.examination import Examination, ProbedAddress
-from mooring.agent.doctor.machine import (
-    WITH_TOKEN,
-)
+from mooring.agent.doctor.machine import WITH_TOKEN
+from mooring.agent.k3s.membership import certificate_user
 from mooring.apimachinery.schema import Obj
-from mooring.client.cluster import ClusterClient
 from mooring.clock import parse_rfc3339
 from mooring.errors import ForbiddenError, NotFoundError, UnauthorizedError
 from mooring.identity import NODE_PREFIX, NODES
 from mooring.trust.answertext import explained_by
-from mooring.trust.doctor import (
-    Judgement,
-    failed,
-    failed_by,
-    ok,
-    skipped,
-    warning,
-)
+from mooring.trust.doctor import Judgement, failed, failed_by, ok, skipped, warning
 
 LEASE_SECONDS = 40
 """`leaseDurationSeconds` of a kubelet and of the agent."""
@@ -38,7 +28,7 @@ async def check_name(exam: Examination, target: ProbedAddress) -> Judgement:
     if user is None or target.trusted is None:
         return skipped("no bootstrap token is given that could look up Nodes")
     try:
-        async with asyncio.timeout(exam.options.timeout), exam.client(target, user) as client:
+        async with exam.client(target.trusted, user) as client:
             existing = await client.get("nodes", name)
     except NotFoundError:
         return ok(f"the name {name} is free", nodeName=name)
@@ -61,11 +51,11 @@ async def check_request(exam: Examination, target: ProbedAddress) -> Judgement:
     usages = certificaterequest.CertificateTemplate(exam.node_name()).usages(key)
     user_name = NODE_PREFIX + exam.node_name()
     name = certificaterequest.request_name(key, user_name, (NODES,), usages)
-    user = exam.token_user() or exam.pair_user()
+    user = exam.token_user() or certificate_user(exam.files.pair)
     if user is None or target.trusted is None or exam.files.way == "k3s":
         return skipped("a key waits for its certificate; give the token to learn about its request", request=name)
     try:
-        async with asyncio.timeout(exam.options.timeout), exam.client(target, user) as client:
+        async with exam.client(target.trusted, user) as client:
             found = await client.get("certificatesigningrequests", name)
     except NotFoundError:
         return skipped("a key is here, and the cluster has no request for it", request=name)
@@ -76,7 +66,7 @@ async def check_request(exam: Examination, target: ProbedAddress) -> Judgement:
 
 async def check_certificate(exam: Examination, target: ProbedAddress) -> Judgement:
     """Send the node's certificate, and learn whether the server accepts it."""
-    user = exam.pair_user()
+    user = certificate_user(exam.files.pair)
     if user is None:
         return skipped("this machine has no certificate")
     way = exam.member_way(target)
@@ -84,7 +74,7 @@ async def check_certificate(exam: Examination, target: ProbedAddress) -> Judgeme
         return skipped("the certificate here is of another cluster")
     name = exam.files.node_name
     try:
-        async with asyncio.timeout(exam.options.timeout), ClusterClient(way, user, exam.clock) as client:
+        async with exam.client(way, user) as client:
             await client.get("nodes", name)
     except UnauthorizedError as error:
         refused = registration.CertificateRefusedError(name, error.audit_id)
@@ -96,11 +86,11 @@ async def check_certificate(exam: Examination, target: ProbedAddress) -> Judgeme
 
 async def check_node(exam: Examination, target: ProbedAddress) -> Judgement:
     """Compare the Node and its Lease with the membership."""
-    user, way, name = exam.pair_user(), exam.member_way(target), exam.files.node_name
+    user, way, name = certificate_user(exam.files.pair), exam.member_way(target), exam.files.node_name
     if user is None or way is None:
         return skipped("this machine is not a member")
     uid = exam.files.record.read().node_uid
-    async with asyncio.timeout(exam.options.timeout), ClusterClient(way, user, exam.clock) as client:
+    async with exam.client(way, user) as client:
         try:
             found: Obj | None = await client.get("nodes", name)
         except NotFoundError:

@@ -11,18 +11,15 @@ from contextlib import suppress
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from mooring.agent.doctor import probes
-from mooring.agent.doctor.examination import NO_TOKEN, Examination, ProbedAddress, server_time
+from mooring.agent.doctor import probes, supervisor
+from mooring.agent.doctor.examination import Examination, ProbedAddress, server_time
 from mooring.agent.doctor.probes import DialledPlace, Handshake, UnresolvedError
 from mooring.client.http import tls
 from mooring.client.http.connection import proxies_for
 from mooring.errors import MooringError
 from mooring.pki.x509 import bundles, names
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.fetch import (
-    connection_error,
-    read_cluster_info,
-)
+from mooring.trust.discovery.fetch import connection_error, read_cluster_info
 from mooring.trust.discovery.trustedcluster import published_cluster
 from mooring.trust.doctor import (
     CONNECTED,
@@ -133,7 +130,7 @@ async def check_tls(exam: Examination, target: ProbedAddress) -> Judgement:
     assert place is not None  # a connection passed
     if target.proxy is not None and not _can_tunnel(target.proxy):
         return skipped("the HTTP client alone connects the server by this proxy: step api says whether it does")
-    done = await probes.handshake(place, name, probes.unverifying(), exam.options.timeout)
+    done = await probes.handshake(place, name, tls.not_verifying(), exam.options.timeout)
     if not done.certificate:
         return await _judge_no_handshake(exam, target, place, done)
     seen = target.seen = probes.read_certificate(done.certificate)
@@ -182,7 +179,7 @@ async def _known_anchors(exam: Examination, target: ProbedAddress) -> bytes:
     if target.way.ca_pem and not exam.is_pinned:
         return target.way.ca_pem
     if exam.joins_k3s_way_alone:
-        return await exam.supervisor(target, options.k3s_token or NO_TOKEN).vouched_cas()
+        return await supervisor.vouched_cas(exam, target)
     if options.token is None and not options.pins and not options.ca_hash:
         return b""
     # Errors of these are those of later steps.

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mooring.client.files import read_limited
-from mooring.client.http import tls
 from mooring.errors import ConfigError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import names
@@ -59,33 +58,30 @@ async def resolve(host: str, port: int) -> Addresses:
     A thread of its own asks: a resolver that hangs would otherwise keep the process from its end.
     """
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Addresses] = loop.create_future()
+    answer: asyncio.Future[Addresses] = loop.create_future()
 
-    def settle(found: Addresses | UnresolvedError) -> None:
-        if not future.done():
-            if isinstance(found, UnresolvedError):
-                future.set_exception(found)
-            else:
-                future.set_result(found)
+    def settle(found: Addresses, error: UnresolvedError | None) -> None:
+        if answer.done():
+            return
+        answer.set_exception(error) if error is not None else answer.set_result(found)
 
     def ask() -> None:
-        found: Addresses | UnresolvedError
+        found: Addresses = ()
+        problem: UnresolvedError | None = None
         try:
             listed = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             found = tuple(
                 dict.fromkeys((6 if family == socket.AF_INET6 else 4, str(where[0])) for family, *_, where in listed)
             )
-        except socket.gaierror as error:
-            reason = (error.strerror or str(error)).lower()
-            found = UnresolvedError(reason, is_final=error.errno in _NO_NAME)
         except (OSError, UnicodeError) as error:
-            found = UnresolvedError(str(error).lower(), is_final=True)
+            is_final = not isinstance(error, socket.gaierror) or error.errno in _NO_NAME
+            problem = UnresolvedError((getattr(error, "strerror", "") or str(error)).lower(), is_final=is_final)
         # The loop is closed when the command did not wait for this answer.
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, found)
+            loop.call_soon_threadsafe(settle, found, problem)
 
     threading.Thread(target=ask, daemon=True).start()
-    return await future
+    return await answer
 
 
 def is_in_hosts(host: str) -> bool:
@@ -144,8 +140,6 @@ class Handshake:
     received: int = 0
     silent: bool = False
     """The deadline ended it."""
-    closed: bool = False
-    """The server closed the connection."""
     error: str = ""
     """The text of another failure, such as an alert."""
     unverified: str = ""
@@ -159,22 +153,33 @@ async def handshake(place: DialledPlace, name: str, context: ssl.SSLContext, sec
     done = Handshake()
     try:
         async with asyncio.timeout(seconds), _connection(place) as (reader, writer):
-            if place.tunnel and (refusal := await _refusal(place.tunnel, reader, writer)):
-                done.error = f"the proxy refuses: {refusal}"
-                return done
             await _shake_hands(done, reader, writer, name, context)
     except TimeoutError:
         done.silent = True
+    except RefusedTunnelError as error:
+        done.error = f"the proxy refuses: {error}"
     except OSError as error:
-        done.closed = isinstance(error, ConnectionError)
         done.error = _outcome(error)
     return done
 
 
+class RefusedTunnelError(OSError):
+    """A proxy does not connect the server. The text is its status line."""
+
+
 @asynccontextmanager
 async def _connection(place: DialledPlace) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Yield a connection to the place, or to the end of its tunnel. Raises RefusedTunnelError."""
     reader, writer = await asyncio.open_connection(place.address, place.port)
     try:
+        if place.tunnel:
+            writer.write(f"CONNECT {place.tunnel} HTTP/1.1\r\nHost: {place.tunnel}\r\n\r\n".encode())
+            head = b""
+            while b"\r\n\r\n" not in head and len(head) < MAX_HEAD and (piece := await reader.read(PIECE)):
+                head += piece
+            line = head.partition(b"\r\n")[0].decode("latin-1")
+            if not (line.startswith("HTTP/") and line.split(" ")[1:2] == ["200"]):
+                raise RefusedTunnelError(line[:100] or "no answer")
         yield reader, writer
     finally:
         writer.transport.abort()
@@ -183,25 +188,14 @@ async def _connection(place: DialledPlace) -> AsyncIterator[tuple[asyncio.Stream
 async def refused_tunnel(place: DialledPlace, seconds: float) -> str:
     """Ask a proxy for its tunnel. Return its status line when it refuses, else ""."""
     try:
-        async with asyncio.timeout(seconds), _connection(place) as (reader, writer):
-            return await _refusal(place.tunnel, reader, writer)
+        async with asyncio.timeout(seconds), _connection(place):
+            return ""
     except TimeoutError:
         return f"no answer within {seconds:g} s"
+    except RefusedTunnelError as error:
+        return str(error)
     except OSError as error:
         return _outcome(error)
-
-
-async def _refusal(target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-    """Ask the proxy for a connection to `target`. Return its status line when it refuses, else ""."""
-    writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
-    head = b""
-    while b"\r\n\r\n" not in head and len(head) < MAX_HEAD:
-        if not (piece := await reader.read(PIECE)):
-            break
-        head += piece
-    line = head.partition(b"\r\n")[0].decode("latin-1")
-    parts = line.split(" ", 2)
-    return "" if len(parts) > 1 and parts[0].startswith("HTTP/") and parts[1] == "200" else line[:100] or "no answer"
 
 
 async def _shake_hands(
@@ -227,7 +221,7 @@ async def _shake_hands(
         await writer.drain()
         piece = await reader.read(PIECE)
         if not piece:
-            done.closed, done.error = True, "the server closed the connection"
+            done.error = "the server closed the connection"
             return
         done.first, done.received = (done.first + piece)[:64], done.received + len(piece)
         incoming.write(piece)
@@ -262,8 +256,3 @@ def read_certificate(der: bytes) -> SeenCertificate | None:
         certificate.not_valid_before_utc,
         certificate.not_valid_after_utc,
     )
-
-
-def unverifying() -> ssl.SSLContext:
-    """Return a context that shows the certificate of any server."""
-    return tls.not_verifying()

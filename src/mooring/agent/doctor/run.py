@@ -12,15 +12,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from mooring.agent.doctor import membership, network, trust
+from mooring.agent.doctor import machine, membership, network, trust
 from mooring.agent.doctor.examination import DoctorOptions, Examination, ProbedAddress
-from mooring.agent.doctor.machine import (
-    judge_disk,
-    judge_files,
-    judge_machine,
-    judge_service,
-)
 from mooring.agent.steps import described
+from mooring.client.http.requests import ignore
 from mooring.clock import Clock
 from mooring.errors import MooringError
 from mooring.trust.doctor import (
@@ -62,49 +57,16 @@ CLUSTER: Mapping[str, Work] = {
 """Functions of the steps, in their order."""
 
 
-def ignore(name: str) -> None:
-    """Drop the name of a step."""
-
-
 async def diagnose(options: DoctorOptions, clock: Clock, notify: Notify = ignore) -> Diagnosis:
     """Perform every step and return what was found. Raises NoAddressError."""
-    return await _Doctor(Examination(options, clock), notify).run()
+    exam = Examination(options, clock)
+    files, finished = exam.files, dict[str, FinishedStep]()
 
-
-class _Doctor:
-    def __init__(self, exam: Examination, notify: Notify) -> None:
-        self.exam = exam
-        self.notify = notify
-        self.finished: dict[str, FinishedStep] = {}
-
-    async def run(self) -> Diagnosis:
-        addresses = self.exam.addresses()
-        for name, judge in (("files", self._files), ("machine-id", self._machine_id), ("disk", self._disk)):
-            await self._step(name, judge, self.finished)
-        tried: list[tuple[int, ProbedAddress, dict[str, FinishedStep]]] = []
-        for address in addresses:
-            target, steps = ProbedAddress(address, self.exam.way(address)), dict[str, FinishedStep]()
-            for name, work in NETWORK.items():
-                await self._step(name, partial(work, self.exam, target), steps)
-            broken = next((at for at, one in enumerate(NETWORK) if steps[one].judgement.result == FAILED), None)
-            tried.append((len(NETWORK) if broken is None else broken, target, steps))
-            if broken is None:
-                break
-        # The one that passed, else the first of those that came furthest.
-        _, target, steps = max(tried, key=lambda one: one[0])
-        others = tuple((other.address, found[NETWORK_STEPS[at]]) for at, other, found in tried if other is not target)
-        self.finished |= steps
-        for name, work in CLUSTER.items():
-            await self._step(name, partial(work, self.exam, target), self.finished)
-        await self._step("service", self._service, self.finished)
-        return Diagnosis(target.address, tuple(self.finished[one.name] for one in STEPS), others)
-
-    async def _step(self, name: str, work: Callable[[], Awaitable[Judgement]], into: dict[str, FinishedStep]) -> None:
+    async def perform(name: str, work: Callable[[], Awaitable[Judgement]], done: dict[str, FinishedStep]) -> None:
         """Perform one step, unless it needs a failed one."""
-        self.notify(name)
-        step, clock = BY_NAME[name], self.exam.clock
-        if blocked := blocking(name, self.finished | into):
-            into[name] = FinishedStep(step, skipped(f"{blocked} failed"), blocked_by=blocked)
+        notify(name)
+        if blocked := blocking(name, finished | done):
+            done[name] = FinishedStep(BY_NAME[name], skipped(f"{blocked} failed"), blocked_by=blocked)
             return
         started = clock.monotonic()
         try:
@@ -113,21 +75,41 @@ class _Doctor:
             judgement = failed_by(described(error))
         except TimeoutError:
             judgement = failed(
-                f"no answer within {self.exam.options.timeout:g} s",
-                "see the load of the server, or give a longer --timeout",
+                f"no answer within {options.timeout:g} s", "see the load of the server, or give a longer --timeout"
             )
-        into[name] = FinishedStep(step, judgement, clock.monotonic() - started)
+        done[name] = FinishedStep(BY_NAME[name], judgement, clock.monotonic() - started)
 
-    async def _files(self) -> Judgement:
-        return judge_files(self.exam.files, self.exam.options.node_name, self.exam.clock.now())
+    async def judge_files() -> Judgement:
+        return machine.judge_files(files, options.node_name, clock.now())
 
-    async def _machine_id(self) -> Judgement:
-        return judge_machine(self.exam.files, self.exam.options.machine)
+    async def judge_machine() -> Judgement:
+        return machine.judge_machine(files, options.machine)
 
-    async def _disk(self) -> Judgement:
-        return judge_disk(self.exam.files, self.exam.options.root)
+    async def judge_disk() -> Judgement:
+        return machine.judge_disk(files, options.root)
 
-    async def _service(self) -> Judgement:
-        node, options = self.finished["node"].judgement, self.exam.options
+    async def judge_service() -> Judgement:
+        node = finished["node"].judgement
         is_fresh = node.result == OK and bool(node.facts.get("fresh"))
-        return await judge_service(self.exam.files, options.root, options.timeout, is_fresh=is_fresh)
+        return await machine.judge_service(files, options.root, options.timeout, is_fresh=is_fresh)
+
+    addresses = exam.addresses()
+    for name, judge in (("files", judge_files), ("machine-id", judge_machine), ("disk", judge_disk)):
+        await perform(name, judge, finished)
+    tried: list[tuple[int, ProbedAddress, dict[str, FinishedStep]]] = []
+    for address in addresses:
+        target, steps = ProbedAddress(address, exam.way(address)), dict[str, FinishedStep]()
+        for name, work in NETWORK.items():
+            await perform(name, partial(work, exam, target), steps)
+        broken = next((at for at, one in enumerate(NETWORK) if steps[one].judgement.result == FAILED), None)
+        tried.append((len(NETWORK) if broken is None else broken, target, steps))
+        if broken is None:
+            break
+    # The one that passed, else the first of those that came furthest.
+    _, target, steps = max(tried, key=lambda one: one[0])
+    others = tuple((other.address, found[NETWORK_STEPS[at]]) for at, other, found in tried if other is not target)
+    finished |= steps
+    for name, work in CLUSTER.items():
+        await perform(name, partial(work, exam, target), finished)
+    await perform("service", judge_service, finished)
+    return Diagnosis(target.address, tuple(finished[one.name] for one in STEPS), others)

@@ -2,100 +2,77 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from functools import partial
 
-from mooring.agent.doctor.examination import NO_TOKEN, Examination, ProbedAddress
+from mooring.agent.doctor import supervisor
+from mooring.agent.doctor.examination import Examination, ProbedAddress
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
-from mooring.client.http.requests import drive_notifying
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, UnauthorizedError
 from mooring.trust.answertext import explained_by
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.clusterinfo import SIGNATURE_PREFIX
-from mooring.trust.discovery.errors import SignatureMissingError
-from mooring.trust.discovery.fetch import (
-    DiscoveryExchange,
-    Polling,
-    discover_by_token,
-    pinned_ca,
-    read_cluster_info,
-)
-from mooring.trust.doctor import (
-    Judgement,
-    failed,
-    failed_by,
-    ok,
-    skipped,
-    warning,
-)
+from mooring.trust.discovery.errors import NotSetUpError, SignatureMissingError
+from mooring.trust.discovery.fetch import DiscoveryExchange, discover_by_token, pinned_ca, read_cluster_info
+from mooring.trust.doctor import Judgement, failed, failed_by, ok, skipped, warning
 from mooring.trust.k3s.cahash import check_ca_hash
-from mooring.trust.k3s.token import K3sToken
 
 REVIEW_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+REVIEW: Obj = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {}}
 ACCESS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+REQUESTS = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests", "verb": "create"}
+ACCESS: Obj = {
+    "kind": "SelfSubjectAccessReview",
+    "apiVersion": "authorization.k8s.io/v1",
+    "spec": {"resourceAttributes": REQUESTS},
+}
 
 
 async def check_cluster_info(exam: Examination, target: ProbedAddress) -> Judgement:
     """Fetch the public part of the cluster, which nothing has proved yet."""
-    options, k3s_token = exam.options, exam.options.k3s_token
+    options = exam.options
     if exam.joins_k3s_way_alone:
-        return await _published_by_supervisor(exam, target, k3s_token or NO_TOKEN)
-    is_asked = options.token is not None or options.pins or options.ca_hash or options.document is not None
-    if not is_asked and target.way.ca_pem:
+        await supervisor.published_cas(exam, target)
+        return ok("a supervisor of k3s publishes its CA (/cacerts)", signers=[])
+    if target.way.ca_pem and not (options.token or options.pins or options.ca_hash or options.document):
         return skipped("the files of this machine hold the CA of the cluster")
-    target.data = read_cluster_info(
-        f"fetching cluster-info from {target.address}", await exam.fetch_cluster_info(target)
-    )
+    step = f"fetching cluster-info from {target.address}"
+    target.data = read_cluster_info(step, await exam.fetch_cluster_info(target))
     if not target.data.get(clusterinfo.KUBECONFIG_KEY):
-        return failed(
-            'the ConfigMap cluster-info has no key "kubeconfig"',
-            "the cluster is not set up for token discovery: ask its administrator, or join with --discovery-file",
-        )
-    signers = _signers(target)
-    return ok(f"cluster-info is there; tokens that sign it: {len(signers)}", signers=signers)
-
-
-async def _published_by_supervisor(exam: Examination, target: ProbedAddress, token: K3sToken) -> Judgement:
-    supervisor = exam.supervisor(target, token)
-    await supervisor.published_cas()
-    target.supervisor = supervisor
-    return ok("a supervisor of k3s publishes its CA (/cacerts)", signers=[])
-
-
-def _signers(target: ProbedAddress) -> list[str]:
-    return sorted(one.removeprefix(SIGNATURE_PREFIX) for one in target.data if one.startswith(SIGNATURE_PREFIX))
+        raise NotSetUpError(step)
+    return ok(f"cluster-info is there; tokens that sign it: {len(target.signers)}", signers=target.signers)
 
 
 async def check_signature(exam: Examination, target: ProbedAddress) -> Judgement:
     """Verify the signature of cluster-info by the token."""
     token = exam.options.token
-    if target.supervisor is not None:
+    if exam.joins_k3s_way_alone:
         return skipped("k3s's way has no signature: the hash in the token vouches for the CA")
     if token is None:
         return skipped("no token is given")
     if exam.options.document is not None:
         return skipped("the discovery document vouches for the cluster")
-    signers = _signers(target)
+    facts = {"tokenId": token.id, "signers": target.signers}
     try:
         clusterinfo.verify(target.data, token, "cluster-info")
-    except SignatureMissingError as error:
-        listed = ", ".join(signers) or "none"
-        judgement = failed_by(str(error), tokenId=token.id, signers=signers)
-        return replace(judgement, message=f"{judgement.message} (tokens that sign: {listed})")
     except MooringError as error:
-        return failed_by(str(error), tokenId=token.id, signers=signers)
+        judgement = failed_by(str(error), **facts)
+        if not isinstance(error, SignatureMissingError):
+            return judgement
+        return replace(
+            judgement, message=f"{judgement.message} (tokens that sign: {', '.join(target.signers) or 'none'})"
+        )
     if not exam.is_pinned:
         target.trusted = exam.published(target)
-    return ok(f"cluster-info is signed by token {token.id}", tokenId=token.id, signers=signers)
+    return ok(f"cluster-info is signed by token {token.id}", **facts)
 
 
 async def check_pin(exam: Examination, target: ProbedAddress) -> Judgement:
     """Compare the CA with the pins, and prove that it verifies the server. Decide by which way credentials may be sent."""
     options = exam.options
-    if target.supervisor is not None:
-        target.trusted_ca, judgement = await target.supervisor.prove()
-        target.trusted = replace(target.way, ca_pem=target.trusted_ca.ca_pem)
+    if exam.joins_k3s_way_alone:
+        ca_pem, judgement = await supervisor.prove(exam, target)
+        target.trusted = replace(target.way, ca_pem=ca_pem)
         return judgement
     if options.document is not None:
         target.trusted = target.way
@@ -120,11 +97,11 @@ async def check_pin(exam: Examination, target: ProbedAddress) -> Judgement:
             options.token,
             options.pins,
             vouched=partial(check_ca_hash, wanted=options.ca_hash) if options.ca_hash else None,
-            polling=Polling(attempts=1, total=options.timeout),
+            polling=exam.polling,
         )
     else:
         exchange = pinned_ca(target.way.server, options.pins)
-    await drive_notifying(exchange, exam.send, exam.clock.sleep)
+    await exam.drive(exchange)
     target.trusted = replace(found, ca_pem=anchors)
     if exam.files.is_member and exam.files.clusters and not exam.has_ca_of_files(found):
         return failed(
@@ -137,20 +114,16 @@ async def check_pin(exam: Examination, target: ProbedAddress) -> Judgement:
 async def check_token(exam: Examination, target: ProbedAddress) -> Judgement:
     """Send the token, and ask the server for its user and whether it may request certificates."""
     token, user = exam.options.token, exam.token_user()
-    if target.supervisor is not None and target.trusted_ca is not None:
-        if target.supervisor.token == NO_TOKEN:
-            return skipped("no token is given")
-        if target.trusted_ca.ca_pem and not target.supervisor.token.ca_hash:
-            return skipped("nothing vouches for the CA of the server, so that the token is not sent to it")
-        return await target.supervisor.judge_token(target.trusted_ca)
+    if exam.joins_k3s_way_alone and target.trusted is not None:
+        return await supervisor.judge_token(exam, target, target.trusted.ca_pem)
     if token is None or user is None:
         return skipped("no token is given")
     if target.trusted is None:
         return skipped("no CA is known with which the server could be verified")
-    async with asyncio.timeout(exam.options.timeout), exam.client(target, user) as client:
+    async with exam.client(target.trusted, user) as client:
         try:
-            name, groups = await _whoami(client)
-            may = await _may_request(client)
+            user_info = (await _reviewed(client, REVIEW_PATH, REVIEW)).get("userInfo") or {}
+            may = (await _reviewed(client, ACCESS_PATH, ACCESS)).get("allowed", True)
         except UnauthorizedError as error:
             return failed(
                 f'the server does not accept token id "{token.id}": it is unknown, was deleted or revoked, has expired, its '
@@ -159,6 +132,7 @@ async def check_token(exam: Examination, target: ProbedAddress) -> Judgement:
                 + explained_by(error.audit_id),
                 tokenId=token.id,
             )
+    name, groups = str(user_info.get("username", "")), [str(one) for one in user_info.get("groups") or ()]
     facts = {"tokenId": token.id, "username": name, "groups": groups}
     if not may:
         return failed(
@@ -169,27 +143,9 @@ async def check_token(exam: Examination, target: ProbedAddress) -> Judgement:
     return ok(f"the server accepts token {token.id}{f' as {name}' if name else ''}", **facts)
 
 
-async def _whoami(client: ClusterClient) -> tuple[str, list[str]]:
-    """Return name and groups of the caller; "" from a server without SelfSubjectReview. Raises ApiError, PeerError."""
-    review = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {}}
+async def _reviewed(client: ClusterClient, path: str, review: Obj) -> Obj:
+    """Return the status of a review; empty from a server that does not serve it. Raises ApiError, PeerError."""
     try:
-        found = await client.post_path(REVIEW_PATH, review)
+        return (await client.post_path(path, review)).get("status") or {}
     except (NotFoundError, ForbiddenError):
-        return "", []
-    info = (found.get("status") or {}).get("userInfo") or {}
-    return str(info.get("username", "")), [str(one) for one in info.get("groups") or ()]
-
-
-async def _may_request(client: ClusterClient) -> bool:
-    """Return whether the caller may create certificate requests. Raises ApiError, PeerError."""
-    wanted = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests", "verb": "create"}
-    review = {
-        "kind": "SelfSubjectAccessReview",
-        "apiVersion": "authorization.k8s.io/v1",
-        "spec": {"resourceAttributes": wanted},
-    }
-    try:
-        found = await client.post_path(ACCESS_PATH, review)
-    except (NotFoundError, ForbiddenError):
-        return True
-    return bool((found.get("status") or {}).get("allowed"))
+        return {}
