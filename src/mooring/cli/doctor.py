@@ -43,7 +43,6 @@ from mooring.trust.discovery.pins import parse_pin
 from mooring.trust.doctor import SKIPPED, Diagnosis
 from mooring.trust.joinconfiguration import JoinSettings
 from mooring.trust.k3s import token as k3s
-from mooring.trust.k3s.token import K3sToken
 from mooring.trust.kubeconfig import address_of
 from mooring.trust.nodename import choose_node_name
 
@@ -171,9 +170,11 @@ def _options(given: Given, seconds: float) -> DoctorOptions:
             raise click.UsageError(
                 "no address of a server is given, and no files of this machine name one: give ADDRESS"
             )
-        k3s_token = _k3s_token(settings)
-        if k3s_token is not None and k3s_token.bootstrap is None:
-            return replace(options, addresses=address, k3s_token=k3s_token)
+        text = settings.token.reveal().decode("utf-8", "replace") if settings.token else ""
+        # An error of its form is that of a join.
+        with suppress(ConfigError):
+            if k3s.has_prefix(text) and (k3s_token := k3s.parse_token(text)).bootstrap is None:
+                return replace(options, addresses=address, k3s_token=k3s_token)
         wanted = replace(settings, address=address, discovery_token_unsafe_skip_ca_verification=True)
     else:
         with given.explained("discovery-token-ca-cert-hash"):
@@ -195,15 +196,6 @@ def _k3s_way(given: Given, options: DoctorOptions) -> DoctorOptions:
     with given.explained("token"):
         k3s_token = k3s.parse_token(token.reveal()) if token else None
     return replace(options, addresses=addresses, k3s_token=k3s_token, is_k3s_way=True)
-
-
-def _k3s_token(settings: JoinSettings) -> K3sToken | None:
-    """Return the token in k3s's form; None for another one. An error of its form is that of a join."""
-    text = settings.token.reveal().decode("utf-8", "replace") if settings.token else ""
-    with suppress(ConfigError):
-        if k3s.has_prefix(text):
-            return k3s.parse_token(text)
-    return None
 
 
 @contextmanager

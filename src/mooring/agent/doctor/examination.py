@@ -21,10 +21,11 @@ from mooring.agent.doctor.probes import DialledPlace
 from mooring.agent.k3s.files import DATA_DIR
 from mooring.agent.machineid import MachineIdentity
 from mooring.agent.steps import server_date
+from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.http.requests import drive_notifying, fetch
 from mooring.clock import Clock
-from mooring.errors import ConfigError
+from mooring.errors import ConfigError, MooringError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
 from mooring.secret import Secret
@@ -91,6 +92,8 @@ class ProbedAddress:
     version: HttpResponse | HttpFailure | None = None
     cluster_info: HttpResponse | HttpFailure | None = None
     data: Mapping[str, str] = field(default_factory=dict)
+    node: Obj | MooringError | None = None
+    """The Node, or the error for the certificate's request; None before it was sent."""
     trusted: Cluster | None = None
     """The way by which credentials may be sent."""
 
@@ -98,6 +101,11 @@ class ProbedAddress:
     def url(self) -> str:
         """URL of the server, to which a path is added."""
         return self.way.server.rstrip("/")
+
+    @property
+    def server_time(self) -> datetime | None:
+        """Time in the Date of the response to /version; None without one."""
+        return server_date(self.version.headers) if isinstance(self.version, HttpResponse) else None
 
     @property
     def signers(self) -> list[str]:
@@ -189,11 +197,6 @@ class Examination:
             target.cluster_info = await self.send(cluster_info_request(target.way.server, trust))
         return target.cluster_info
 
-    def time_of_server(self, target: ProbedAddress) -> datetime:
-        """Return the server's time at its last Date, else that of this machine."""
-        date = server_time(target.version) if target.version is not None else None
-        return date or self.clock.now()
-
     def vouched(self, ca_pem: bytes) -> bytes:
         """Return the certificates that the hash of a token and the pins vouch for. Raises DiscoveryError, ConfigError."""
         if self.options.ca_hash:
@@ -244,8 +247,3 @@ class Examination:
         except PkiError:
             return False
         return not known.isdisjoint(other)
-
-
-def server_time(reply: HttpResponse | HttpFailure) -> datetime | None:
-    """Return the time in the Date of a response; None without one."""
-    return server_date(reply.headers) if isinstance(reply, HttpResponse) else None

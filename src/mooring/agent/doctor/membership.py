@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -75,12 +76,12 @@ async def check_certificate(exam: Examination, target: ProbedAddress) -> Judgeme
     name = exam.files.node_name
     try:
         async with exam.client(way, user) as client:
-            await client.get("nodes", name)
+            target.node = await client.get("nodes", name)
     except UnauthorizedError as error:
         refused = registration.CertificateRefusedError(name, error.audit_id)
         return replace(failed_by(str(refused)), remedy=f"{WITH_TOKEN}{explained_by(error.audit_id)}")
-    except (NotFoundError, ForbiddenError):
-        pass
+    except (NotFoundError, ForbiddenError) as error:
+        target.node = error
     return ok(f"the server accepts the certificate of {NODE_PREFIX}{name}", nodeName=name)
 
 
@@ -89,27 +90,21 @@ async def check_node(exam: Examination, target: ProbedAddress) -> Judgement:
     user, way, name = certificate_user(exam.files.pair), exam.member_way(target), exam.files.node_name
     if user is None or way is None:
         return skipped("this machine is not a member")
-    uid = exam.files.record.read().node_uid
-    async with exam.client(way, user) as client:
-        try:
-            found: Obj | None = await client.get("nodes", name)
-        except NotFoundError:
-            found = None
-        except ForbiddenError as error:
-            return skipped(f"the server does not let this node read its Node: {error}")
-        try:
-            registration.check_registered(name, uid, found)
-        except registration.NodeDeletedError as error:
-            return failed(str(error), WITH_TOKEN, nodeName=name)
-        if found is None:
-            return warning(
-                f"there is no Node {name}", "mooring agent registers it, unless --register-node none", nodeName=name
-            )
-        try:
-            lease: Obj = await client.get("leases", name, "kube-node-lease")
-        except (NotFoundError, ForbiddenError):
-            lease = {}
-    return _judge_node(found, lease, exam.time_of_server(target))
+    if isinstance(target.node, ForbiddenError):
+        return skipped(f"the server does not let this node read its Node: {target.node}")
+    found = target.node if isinstance(target.node, dict) else None
+    try:
+        registration.check_registered(name, exam.files.record.read().node_uid, found)
+    except registration.NodeDeletedError as error:
+        return failed(str(error), WITH_TOKEN, nodeName=name)
+    if found is None:
+        advice = "mooring agent registers it, unless --register-node none"
+        return warning(f"there is no Node {name}", advice, nodeName=name)
+    lease: Obj = {}
+    with suppress(NotFoundError, ForbiddenError):
+        async with exam.client(way, user) as client:
+            lease = await client.get("leases", name, "kube-node-lease")
+    return _judge_node(found, lease, target.server_time or exam.clock.now())
 
 
 def _judge_request(found: Obj, name: str) -> Judgement:
@@ -120,11 +115,8 @@ def _judge_request(found: Obj, name: str) -> Judgement:
             reason = by_type[kind].get("message") or by_type[kind].get("reason") or "no reason is given"
             return failed(f"the request {name} {word}: {reason}", "join again with a token that fits", request=name)
     if "Approved" not in by_type:
-        return failed(
-            f"the request {name} waits for a person",
-            f"approve it with {certificaterequest.how_to_approve(name)}",
-            request=name,
-        )
+        approve = f"approve it with {certificaterequest.how_to_approve(name)}"
+        return failed(f"the request {name} waits for a person", approve, request=name)
     if certificaterequest.certificate_of(found):
         return ok(f"the request {name} is approved and signed: join again to fetch it", request=name)
     return failed(f"the request {name} is approved and not signed", "see the log of the signer", request=name)
@@ -132,7 +124,9 @@ def _judge_request(found: Obj, name: str) -> Judgement:
 
 def _judge_node(found: Obj, lease: Obj, now: datetime) -> Judgement:
     name, ready = found["metadata"]["name"], registration.ready_condition(found)
-    age = _age(lease, now)
+    age: timedelta | None = None
+    with suppress(ValueError):
+        age = max(timedelta(0), now - parse_rfc3339(str((lease.get("spec") or {}).get("renewTime"))))
     status = str(ready.get("status", ""))
     facts = {
         "nodeName": name,
@@ -156,11 +150,3 @@ def _judge_node(found: Obj, lease: Obj, now: datetime) -> Judgement:
             **facts,
         )
     return ok(f"the Node {name} is Ready, with a heartbeat {round(age.total_seconds())} s ago", **facts)
-
-
-def _age(lease: Obj, now: datetime) -> timedelta | None:
-    text = (lease.get("spec") or {}).get("renewTime")
-    try:
-        return max(timedelta(0), now - parse_rfc3339(text)) if isinstance(text, str) else None
-    except ValueError:
-        return None

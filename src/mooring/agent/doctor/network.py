@@ -12,7 +12,7 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from mooring.agent.doctor import probes, supervisor
-from mooring.agent.doctor.examination import Examination, ProbedAddress, server_time
+from mooring.agent.doctor.examination import Examination, ProbedAddress
 from mooring.agent.doctor.probes import DialledPlace, Handshake, UnresolvedError
 from mooring.client.http import tls
 from mooring.client.http.connection import proxies_for
@@ -137,8 +137,9 @@ async def check_tls(exam: Examination, target: ProbedAddress) -> Judgement:
     if seen is None:
         return failed("the server shows a certificate that cannot be read", "replace the certificate of the server")
     now = exam.clock.now()
-    date = None if seen.valid_at(now) else server_time(await exam.version(target))
-    judgement = judge_certificate(seen, now, date)
+    if not seen.valid_at(now):
+        await exam.version(target)
+    judgement = judge_certificate(seen, now, target.server_time)
     if judgement.result != OK:
         return judgement
     return await _verified(exam, target, place, name, seen) or judgement
@@ -203,7 +204,7 @@ async def check_clock(exam: Examination, target: ProbedAddress) -> Judgement:
     if (pair := exam.files.pair) is not None:
         leaf = pair.leaf
         certificates.append(("the certificate of this node", leaf.not_valid_before_utc, leaf.not_valid_after_utc))
-    return judge_clock(exam.clock.now(), server_time(reply), certificates)
+    return judge_clock(exam.clock.now(), target.server_time, certificates)
 
 
 async def check_api(exam: Examination, target: ProbedAddress) -> Judgement:
