@@ -461,9 +461,9 @@ def test_a_discovery_document_behind_a_url(
         answers["/named"] = Reply(200, named.encode())
         reading = mooring("doctor", "--discovery-file", f"{peer.url}/named")
     assert (missing.code, reading.code) == (1, 1)
-    assert "fetching the discovery document from 127.0.0.1: the server answered with status 404" in missing.err
+    assert "/missing (step 1): the server answered with status 404" in missing.err
     assert "verysecretword" not in missing.all
-    assert "names a file of this machine" in reading.err
+    assert "files named by this document are not read" in reading.err
 
 
 def test_a_discovery_document_that_vouches_for_no_server(doctor: Doctor, tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ import pytest
 from mooring.agent.doctor import probes
 from mooring.cli.join import diagnosis
 from mooring.trust.doctor import SILENT, TcpAttempt
+from mooring.trust.kubeconfig import cluster_info_kubeconfig
+from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support.apiserverpeer import TOKEN, api_server, closed_port, pin
-from tests.support.commandline import CommandLine, Outcome, mooring
+from tests.support.commandline import CommandLine, Outcome, mooring, process
 from tests.support.liveserver import LiveServer, live_server, manual_approval
 from tests.support.peer import Reply, http_peer
 from tests.support.supervisorpeer import supervisor_peer
@@ -93,6 +95,18 @@ def test_a_supervisor_of_k3s(mooring: CommandLine, tmp_path: Path) -> None:
         secret = peer.token.rpartition(":")[2]
     check(outcome, "tls: another machine answers in place of the cluster")
     assert secret not in outcome.all
+
+
+def test_a_discovery_document(mooring: CommandLine, tmp_path: Path) -> None:
+    ca, file = ThrowawayCA("portal"), tmp_path / "discovery.conf"
+    flags = ("--token", TOKEN, "--discovery-timeout", "200ms", "--root", str(tmp_path))
+    with http_peer(lambda asked: PORTAL, ca.server()) as peer:
+        content = format_kubeconfig(cluster_info_kubeconfig(peer.url, ca.certificate_pem))
+        file.write_text(content)
+        check(mooring("join", "--discovery-file", str(file), *flags), "api: a captive portal")
+        piped = process("join", "--discovery-file", "-", *flags, stdin=content)
+    assert piped.code == 1
+    assert DOCTOR not in piped.err
 
 
 def test_a_document_for_programs(join: Join) -> None:

@@ -15,7 +15,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.secret import Secret
 from mooring.trust.discovery import clusterinfo, errors
 from mooring.trust.discovery.fetch import MAX_BODY, Polling, cluster_info_request, led_by_proved, trust_of
-from mooring.trust.discovery.file import discover_by_file, discover_by_url
+from mooring.trust.discovery.file import discover_by_file, discover_by_url, document_cluster
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import (
     ACCEPT_JSON,
@@ -33,6 +33,7 @@ from mooring.trust.kubeconfig import (
     Cluster,
     ExecPlugin,
     Kubeconfig,
+    KubeconfigError,
     KubeconfigUser,
     cluster_info_kubeconfig,
     user_kubeconfig,
@@ -194,6 +195,16 @@ def test_files_the_document_names_are_inlined_with_the_given_reader() -> None:
     assert found.client_credentials == KubeconfigUser(
         "joiner", certificate_pem=b"cert", key=Secret("key"), token=Secret("hush")
     )
+
+
+def test_the_cluster_of_a_document_is_read_without_its_credentials() -> None:
+    user = KubeconfigUser("admin", token_file="token")
+    config = replace(user_kubeconfig(SERVER, b"", user), clusters=(Cluster("kubernetes", SERVER, ca_file="ca"),))
+    found = document_cluster(format_kubeconfig(config), {"/etc/found/ca": CA}.__getitem__, "/etc/found")
+    assert (found.server, found.ca_pem, found.client_credentials) == (SERVER, CA, None)
+    assert document_cluster(format_kubeconfig(user_kubeconfig(SERVER, CA, user))).ca_pem == CA
+    with pytest.raises(KubeconfigError, match="files named by this document are not read"):
+        document_cluster(format_kubeconfig(config))
 
 
 def test_two_credentials_for_one_header_are_refused_before_anything_is_asked() -> None:

@@ -354,7 +354,7 @@ class _Join:
                 self._document(discovery.path),
                 allow_credentials=allow,
                 polling=polling,
-                read=_read_named_file,
+                read=read_named_file,
                 directory="" if discovery.path == STDIN else str(Path(discovery.path).absolute().parent),
             )
         return discover_by_url(discovery.url, allow_credentials=allow, polling=polling)
@@ -674,7 +674,7 @@ def _have_common_ca(kept: bytes, found: bytes) -> bool:
     return not set(bundles.certificates_among(kept)).isdisjoint(bundles.certificates_among(found))
 
 
-def _read_named_file(path: str) -> bytes:
+def read_named_file(path: str) -> bytes:
     """Return a file that a discovery document names. Raises OSError."""
     found = Path(path).absolute()
     try:

@@ -210,10 +210,10 @@ class Examination:
         """True when pins or the hash in a token vouch for the CA."""
         return bool(self.options.pins or self.options.ca_hash)
 
-    def published(self, target: ProbedAddress) -> Cluster:
-        """Return the way to this address with the CA that cluster-info names."""
+    def published(self, target: ProbedAddress, data: Mapping[str, str]) -> Cluster:
+        """Return the way to this address with the CA that cluster-info names. Raises DiscoveryError."""
         step = "reading cluster-info"
-        config, cluster = published_cluster(step, target.data[clusterinfo.KUBECONFIG_KEY])
+        config, cluster = published_cluster(step, data.get(clusterinfo.KUBECONFIG_KEY, ""))
         found = trusted_cluster(step, config, cluster, "token").led_by_endpoint(target.address)
         return next(one for one in found.clusters if address_of(one.server) == target.address)
 

@@ -20,7 +20,6 @@ from mooring.errors import MooringError
 from mooring.pki.x509 import bundles, names
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.fetch import connection_error, read_cluster_info
-from mooring.trust.discovery.trustedcluster import published_cluster
 from mooring.trust.doctor import (
     CONNECTED,
     OK,
@@ -188,8 +187,7 @@ async def _known_anchors(exam: Examination, target: ProbedAddress) -> bytes:
         data = read_cluster_info(f"fetching cluster-info from {target.address}", await exam.fetch_cluster_info(target))
         if options.token is not None:
             clusterinfo.verify(data, options.token)
-        _, cluster = published_cluster("cluster-info", data.get(clusterinfo.KUBECONFIG_KEY, ""))
-        return exam.vouched(cluster.ca_pem)
+        return exam.vouched(exam.published(target, data).ca_pem)
     return b""
 
 

@@ -62,7 +62,9 @@ async def diagnose(options: DoctorOptions, clock: Clock, notify: Notify = ignore
     exam = Examination(options, clock)
     files, finished = exam.files, dict[str, FinishedStep]()
 
-    async def perform(name: str, work: Callable[[], Awaitable[Judgement]], done: dict[str, FinishedStep]) -> None:
+    async def perform(
+        name: str, work: Callable[[], Judgement | Awaitable[Judgement]], done: dict[str, FinishedStep]
+    ) -> None:
         """Perform one step, unless it needs a failed one."""
         notify(name)
         if blocked := blocking(name, finished | done):
@@ -70,7 +72,8 @@ async def diagnose(options: DoctorOptions, clock: Clock, notify: Notify = ignore
             return
         started = clock.monotonic()
         try:
-            judgement = await work()
+            found = work()
+            judgement = found if isinstance(found, Judgement) else await found
         except MooringError as error:
             judgement = failed_by(described(error))
         except TimeoutError:
@@ -79,23 +82,10 @@ async def diagnose(options: DoctorOptions, clock: Clock, notify: Notify = ignore
             )
         done[name] = FinishedStep(BY_NAME[name], judgement, clock.monotonic() - started)
 
-    async def judge_files() -> Judgement:
-        return machine.judge_files(files, options.node_name, clock.now())
-
-    async def judge_machine() -> Judgement:
-        return machine.judge_machine(files, options.machine)
-
-    async def judge_disk() -> Judgement:
-        return machine.judge_disk(files, options.root)
-
-    async def judge_service() -> Judgement:
-        node = finished["node"].judgement
-        is_fresh = node.result == OK and bool(node.facts.get("fresh"))
-        return await machine.judge_service(files, options.root, options.timeout, is_fresh=is_fresh)
-
     addresses = exam.addresses()
-    for name, judge in (("files", judge_files), ("machine-id", judge_machine), ("disk", judge_disk)):
-        await perform(name, judge, finished)
+    await perform("files", lambda: machine.judge_files(files, options.node_name, clock.now()), finished)
+    await perform("machine-id", lambda: machine.judge_machine(files, options.machine), finished)
+    await perform("disk", lambda: machine.judge_disk(files, options.root), finished)
     tried: list[tuple[int, ProbedAddress, dict[str, FinishedStep]]] = []
     for address in addresses:
         target, steps = ProbedAddress(address, exam.way(address)), dict[str, FinishedStep]()
@@ -111,5 +101,9 @@ async def diagnose(options: DoctorOptions, clock: Clock, notify: Notify = ignore
     finished |= steps
     for name, work in CLUSTER.items():
         await perform(name, partial(work, exam, target), finished)
-    await perform("service", judge_service, finished)
+    node = finished["node"].judgement
+    is_fresh = node.result == OK and bool(node.facts.get("fresh"))
+    await perform(
+        "service", lambda: machine.judge_service(files, options.root, options.timeout, is_fresh=is_fresh), finished
+    )
     return Diagnosis(target.address, tuple(finished[one.name] for one in STEPS), others)

@@ -63,7 +63,7 @@ async def check_signature(exam: Examination, target: ProbedAddress) -> Judgement
             judgement, message=f"{judgement.message} (tokens that sign: {', '.join(target.signers) or 'none'})"
         )
     if not exam.is_pinned:
-        target.trusted = exam.published(target)
+        target.trusted = exam.published(target, target.data)
     return ok(f"cluster-info is signed by token {token.id}", **facts)
 
 
@@ -88,7 +88,7 @@ async def check_pin(exam: Examination, target: ProbedAddress) -> Judgement:
         if target.way.ca_pem:
             target.trusted = target.way
         return skipped("no pin is given")
-    found = exam.published(target)
+    found = exam.published(target, target.data)
     anchors = exam.vouched(found.ca_pem)
     exchange: DiscoveryExchange[object]
     if options.token is not None:

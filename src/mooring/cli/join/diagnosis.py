@@ -13,27 +13,26 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from mooring.agent.doctor.examination import DoctorOptions
 from mooring.agent.doctor.run import diagnose
-from mooring.agent.join import JoinOptions
+from mooring.agent.join import JoinOptions, read_named_file
 from mooring.agent.k3s.membership import AgentPlan
 from mooring.agent.steps import JoinError
 from mooring.client.files import MAX_READ, read_limited
-from mooring.client.http.requests import fetch
+from mooring.client.http.requests import drive_notifying, fetch
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
-from mooring.trust.discovery.errors import DiscoveryError, RefusedAnswerError
-from mooring.trust.discovery.fetch import connection_error
-from mooring.trust.discovery.trustedcluster import TrustedCluster, check_ca, check_server, trusted_cluster
+from mooring.trust.discovery.errors import DiscoveryError
+from mooring.trust.discovery.fetch import Polling
+from mooring.trust.discovery.file import document_cluster, fetch_document
+from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.doctor import FinishedStep
-from mooring.trust.httpexchange import ACCEPT_JSON, SYSTEM_ROOTS, HttpFailure, HttpRequest
 from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, ByUrl, JoinPlan
 from mooring.trust.k3s.refusals import CredentialRefusedError, NodeRefusedError
-from mooring.trust.kubeconfig import Cluster, Kubeconfig, address_of, discovery_cluster, flatten_cluster, resolve_paths
-from mooring.trust.kubeconfigtext import parse_kubeconfig
+from mooring.trust.kubeconfig import address_of
 
 SECONDS = 10.0
 """Time limit of a diagnosis: a person waits for the error."""
@@ -100,7 +99,8 @@ async def with_join(options: DoctorOptions, plan: JoinPlan | None, join: JoinOpt
     if plan is None:
         return options
     if isinstance(plan.discovery, ByFile) and plan.discovery.path == STDIN:
-        raise ConfigError("the join has read the discovery document on standard input")
+        # A terminal would wait for a person.
+        raise ConfigError("the discovery document on standard input is read once")
     return await with_plan(replace(options, node_name=plan.node_name), plan)
 
 
@@ -129,35 +129,13 @@ async def with_k3s_join(options: DoctorOptions, plan: AgentPlan) -> DoctorOption
 
 async def _document(by: ByFile | ByUrl, seconds: float) -> TrustedCluster:
     """Return the cluster of a discovery document, whose credentials are not read. Raises ConfigError, PeerError."""
-    step = "reading the discovery document"
-    config, cluster = _of_file(by.path) if isinstance(by, ByFile) else await _of_url(by.url, seconds)
-    # Before a credential is sent: the document must vouch for the server.
-    check_server(step, cluster)
-    check_ca(step, cluster.ca_pem)
-    return trusted_cluster(step, config, cluster, "file")
+    if isinstance(by, ByFile):
+        return _read_document(by.path)
+    clock, exchange = SystemClock(), fetch_document(by.url, Polling(attempts=1, total=seconds))
+    return document_cluster(await drive_notifying(exchange, partial(fetch, clock=clock), clock.sleep))
 
 
-def _of_file(path: str) -> tuple[Kubeconfig, Cluster]:
-    config = parse_kubeconfig(sys.stdin.buffer.read(MAX_READ) if path == STDIN else read_limited(Path(path)))
-    if path != STDIN:
-        config = resolve_paths(config, str(Path(path).absolute().parent))
-    return config, flatten_cluster(discovery_cluster(config), lambda name: read_limited(Path(name)))
-
-
-async def _of_url(url: str, seconds: float) -> tuple[Kubeconfig, Cluster]:
-    """Return the document at an https URL. Raises PeerError, whose text does not repeat the URL: its query may be a credential."""
-    step = f"fetching the discovery document from {urlsplit(url).hostname}"
-    request = HttpRequest(SYSTEM_ROOTS, url=url, headers=ACCEPT_JSON, timeout=seconds, within=seconds)
-    reply = await fetch(request, SystemClock())
-    if isinstance(reply, HttpFailure):
-        raise connection_error(step, reply)
-    if reply.status != 200:
-        raise RefusedAnswerError(step, reply.status)
-    config = parse_kubeconfig(reply.body)
-    return config, flatten_cluster(discovery_cluster(config), _refuse_file)
-
-
-def _refuse_file(path: str) -> bytes:
-    raise ConfigError(
-        "the discovery document names a file of this machine, which is not read for a document behind a URL"
-    )
+def _read_document(path: str) -> TrustedCluster:
+    if path == STDIN:
+        return document_cluster(sys.stdin.buffer.read(MAX_READ), read_named_file)
+    return document_cluster(read_limited(Path(path)), read_named_file, str(Path(path).absolute().parent))

@@ -102,6 +102,21 @@ def discover_by_file(
     return (yield from rounds.first_that_passes(range(len(found.clusters)), attempt, drops_final=False))
 
 
+def document_cluster(text: str | bytes, read: Read | None = None, directory: str = "") -> TrustedCluster:
+    """Return the cluster for which a document vouches, whose credentials are not read. Raises ConfigError, DiscoveryError.
+
+    `read` and `directory` are those of `discover_by_file`.
+    """
+    step = "reading the discovery document"
+    config = parse_kubeconfig(text)
+    if directory:
+        config = resolve_paths(config, directory)
+    cluster = flatten_cluster(discovery_cluster(config), read or _refuse_files)
+    check_server(step, cluster)
+    check_ca(step, cluster.ca_pem)
+    return trusted_cluster(step, config, cluster, "file")
+
+
 def _refuse_files(path: str) -> bytes:
     raise OSError(0, "files named by this document are not read")
 
@@ -172,6 +187,12 @@ def discover_by_url(
     url: str, *, allow_credentials: bool = False, polling: Polling = Polling()
 ) -> DiscoveryExchange[TrustedCluster]:
     """Discover a cluster by the document at an https URL, which is fetched once. Raises DiscoveryError."""
+    text = yield from fetch_document(url, polling)
+    return (yield from discover_by_file(text, allow_credentials=allow_credentials, polling=polling, via="url"))
+
+
+def fetch_document(url: str, polling: Polling) -> DiscoveryExchange[bytes]:
+    """Return the document at an https URL. Raises DiscoveryError, which does not repeat a credential in the URL."""
     printable = _without_secrets(url)
     rounds = Rounds(polling)
     yield Notice(f"Fetching the discovery document {printable}")
@@ -191,7 +212,7 @@ def discover_by_url(
         # A page of errors may repeat parts of the URL.
         has_secret = printable != url
         raise RefusedAnswerError(step, reply.status, "" if has_secret else answer_text(reply.body))
-    return (yield from discover_by_file(reply.body, allow_credentials=allow_credentials, polling=polling, via="url"))
+    return reply.body
 
 
 def _redirected(step: str, url: str, reply: HttpResponse, left: int) -> str:
