@@ -14,7 +14,8 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.trust.bootstraptoken.token import parse_token
-from mooring.trust.discovery.errors import PinMismatchError
+from mooring.trust.discovery.errors import CaHashMismatchError, PinMismatchError
+from mooring.trust.discovery.fetch import SIGNATURE_ALONE, Polling
 from mooring.trust.discovery.pins import Pin, parse_pin, pins_of
 from mooring.trust.joinconfiguration import (
     LONGEST_LIFETIME,
@@ -26,12 +27,13 @@ from mooring.trust.joinconfiguration import (
     parse_endpoint,
 )
 from mooring.trust.k3s.cahash import CaHashError
-from tests.support.discoverypeer import CA, OTHER_CA
+from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, signed_cluster_info
 
 T1 = "aaaaaa.1111111111111111"
 T2 = "bbbbbb.2222222222222222"
 PIN = "sha256:" + "ab" * 32
 HOST = "192.0.2.1:6443"
+CLUSTER = Network({HOST: Server(signed_cluster_info(parse_token(T1), server=f"https://{HOST}"))})
 CA_HASH = "ab" * 32
 K10_T1 = f"K10{CA_HASH}::{T1}"
 DIGEST = sha256(CA).hexdigest()
@@ -447,10 +449,14 @@ def test_a_ca_must_be_the_one_of_every_pin_and_hash(pins: tuple[Pin, ...], ca_ha
     assert discovery.is_pinned
     with nullcontext() if accepted else pytest.raises((PinMismatchError, CaHashError)):
         discovery.check_ca(CA)
+    with nullcontext() if accepted else pytest.raises((PinMismatchError, CaHashMismatchError)):
+        assert CLUSTER.drive(discovery.discover(Polling(attempts=1))).via == "token+pins"
 
 
 def test_a_join_without_pins_and_hash_is_not_pinned() -> None:
-    assert not ByToken((HOST,), parse_token(T1), ()).is_pinned
+    discovery = ByToken((HOST,), parse_token(T1), ())
+    assert not discovery.is_pinned
+    assert CLUSTER.drive(discovery.discover(Polling(attempts=1))).via == SIGNATURE_ALONE
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,7 +60,6 @@ from mooring.trust.discovery.fetch import (
     DiscoveryExchange,
     Notice,
     Polling,
-    discover_by_token,
     led_by_proved,
 )
 from mooring.trust.discovery.file import discover_by_file, discover_by_url
@@ -69,7 +67,6 @@ from mooring.trust.discovery.refresh import merge_published
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan, JoinSettings
-from mooring.trust.k3s.cahash import check_ca_hash
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 from mooring.trust.requestfacts import fact_problem, parse_facts
 
@@ -340,14 +337,7 @@ class _Join:
     def _discovery(self) -> DiscoveryExchange[TrustedCluster]:
         discovery, polling = self.plan.discovery, self.options.polling
         if isinstance(discovery, ByToken):
-            return discover_by_token(
-                discovery.endpoints,
-                discovery.token,
-                discovery.pins,
-                vouched=partial(check_ca_hash, wanted=discovery.ca_hash) if discovery.ca_hash else None,
-                unsafe_skip_ca_verification=not discovery.is_pinned,
-                polling=polling,
-            )
+            return discovery.discover(polling)
         allow = self.plan.allow_credentials
         if isinstance(discovery, ByFile):
             return discover_by_file(

@@ -13,13 +13,16 @@ Rules kept here (docs/protocol/discovery-and-join.md#inputs, docs/differences.md
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
 from mooring.duration import format_duration
 from mooring.errors import ConfigError
+from mooring.pki.x509 import bundles
 from mooring.secret import Secret
 from mooring.settings import addresses
 from mooring.settings.addresses import DEFAULT_PORT
@@ -36,8 +39,9 @@ from mooring.settings.declaration import (
 )
 from mooring.settings.nodes import DELETIONS, ENDS_MEMBERSHIP, REGISTRATIONS
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, may_hold_token, parse_token
-from mooring.trust.discovery.fetch import Polling
+from mooring.trust.discovery.fetch import DiscoveryExchange, Polling, discover_by_token
 from mooring.trust.discovery.pins import Pin, PinError, check_pins, parse_pin
+from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpsurl import is_https
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.cahash import check_ca_hash
@@ -78,10 +82,25 @@ class ByToken:
 
     def check_ca(self, ca_pem: bytes) -> None:
         """Raise DiscoveryError or ConfigError when the CA of a cluster is not the one that was given."""
-        if self.ca_hash:
-            ca_pem = check_ca_hash(ca_pem, self.ca_hash)
-        if self.pins:
-            check_pins(ca_pem, self.pins)
+        vouched_cas(ca_pem, self.pins, self.ca_hash)
+
+    def discover(self, polling: Polling) -> DiscoveryExchange[TrustedCluster]:
+        """Return the exchange that discovers the cluster. It raises DiscoveryError."""
+        return discover_by_token(
+            self.endpoints,
+            self.token,
+            self.pins,
+            vouched=partial(check_ca_hash, wanted=self.ca_hash) if self.ca_hash else None,
+            unsafe_skip_ca_verification=not self.is_pinned,
+            polling=polling,
+        )
+
+
+def vouched_cas(ca_pem: bytes, pins: Collection[Pin], ca_hash: str) -> bytes:
+    """Return the certificates that the hash in a token and the pins name; all without both. Raises DiscoveryError, ConfigError."""
+    if ca_hash:
+        ca_pem = check_ca_hash(ca_pem, ca_hash)
+    return bundles.certificates_pem(check_pins(ca_pem, pins)) if pins else ca_pem
 
 
 @dataclass(frozen=True, slots=True)

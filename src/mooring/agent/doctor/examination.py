@@ -33,13 +33,12 @@ from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import SIGNATURE_PREFIX
 from mooring.trust.discovery.fetch import DiscoveryExchange, Polling, cluster_info_request, trust_of
-from mooring.trust.discovery.pins import Pin, check_pins
+from mooring.trust.discovery.pins import Pin
 from mooring.trust.discovery.trustedcluster import TrustedCluster, published_cluster, trusted_cluster
 from mooring.trust.doctor import SeenCertificate
 from mooring.trust.httpexchange import UNVERIFIED, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.httpproxy import Proxy
 from mooring.trust.httpsurl import dialled_host, url_of
-from mooring.trust.k3s.cahash import check_ca_hash
 from mooring.trust.k3s.token import K3sToken
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser, address_of
 
@@ -196,14 +195,6 @@ class Examination:
             trust = trust_of(target.way) if self.options.document is not None else UNVERIFIED
             target.cluster_info = await self.send(cluster_info_request(target.way.server, trust))
         return target.cluster_info
-
-    def vouched(self, ca_pem: bytes) -> bytes:
-        """Return the certificates that the hash of a token and the pins vouch for. Raises DiscoveryError, ConfigError."""
-        if self.options.ca_hash:
-            ca_pem = check_ca_hash(ca_pem, self.options.ca_hash)
-        if self.options.pins:
-            ca_pem = bundles.certificates_pem(check_pins(ca_pem, self.options.pins))
-        return ca_pem
 
     @property
     def is_pinned(self) -> bool:

@@ -18,31 +18,14 @@ from mooring.client.http import tls
 from mooring.client.http.connection import proxies_for
 from mooring.errors import MooringError
 from mooring.pki.x509 import bundles, names
+from mooring.trust import doctor
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.fetch import connection_error, read_cluster_info
-from mooring.trust.doctor import (
-    CONNECTED,
-    OK,
-    Judgement,
-    SeenCertificate,
-    failed,
-    failed_by,
-    judge_api,
-    judge_certificate,
-    judge_clock,
-    judge_closed_handshake,
-    judge_first_bytes,
-    judge_names,
-    judge_silent_handshake,
-    judge_tcp,
-    judge_unresolved,
-    judge_unverified,
-    ok,
-    skipped,
-)
+from mooring.trust.doctor import Judgement, failed, failed_by, ok, skipped
 from mooring.trust.httpexchange import HttpFailure
 from mooring.trust.httpproxy import Proxy, ProxySettingError
 from mooring.trust.httpsurl import dialled_host, is_address, tls_name
+from mooring.trust.joinconfiguration import vouched_cas
 from mooring.trust.kubeconfig import address_of
 
 PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy")
@@ -73,40 +56,33 @@ async def check_names(exam: Examination, target: ProbedAddress) -> Judgement:
     if is_address(host.partition("%")[0]):
         version = 6 if ":" in host else 4
         target.resolved = ((version, host),)
-        return judge_names(host, target.resolved, is_address=True, in_hosts=False)
+        return doctor.judge_names(host, target.resolved, is_address=True, in_hosts=False)
     in_hosts = probes.is_in_hosts(host)
     try:
         async with asyncio.timeout(exam.options.timeout):
             target.resolved = await probes.resolve(host, port)
     except UnresolvedError as error:
-        return judge_unresolved(host, str(error), is_final=error.is_final, in_hosts=in_hosts)
+        return doctor.judge_unresolved(host, str(error), is_final=error.is_final, in_hosts=in_hosts)
     except TimeoutError:
         reason = f"no answer within {exam.options.timeout:g} s"
-        return judge_unresolved(host, reason, is_final=False, in_hosts=in_hosts)
-    return judge_names(host, target.resolved, is_address=False, in_hosts=in_hosts)
+        return doctor.judge_unresolved(host, reason, is_final=False, in_hosts=in_hosts)
+    return doctor.judge_names(host, target.resolved, is_address=False, in_hosts=in_hosts)
 
 
 async def check_tcp(exam: Examination, target: ProbedAddress) -> Judgement:
     """Connect to each address, and choose the first that accepts."""
     _, port = _dialled(target)
-    attempts = await asyncio.gather(
-        *(
-            probes.connect_to(address, port, exam.options.timeout)
-            for _, address in target.resolved[: probes.MAX_ADDRESSES]
-        )
-    )
-    good = next((one for one in attempts if one.outcome == CONNECTED), None)
+    addresses = [address for _, address in target.resolved[: probes.MAX_ADDRESSES]]
+    attempts = await asyncio.gather(*(probes.connect_to(one, port, exam.options.timeout) for one in addresses))
+    good = next((one for one in attempts if one.outcome == doctor.CONNECTED), None)
     if good is not None:
         tunnel = address_of(target.way.server).partition("/")[0] if target.proxy is not None else ""
         target.place = DialledPlace(good.address, port, tunnel)
-        if target.proxy is not None and _can_tunnel(target.proxy):
-            refusal = await probes.refused_tunnel(target.place, exam.options.timeout)
-            if refusal:
-                return failed(
-                    target.proxy.refusal(refusal),
-                    "check the proxy, and the setting that names it: NO_PROXY excepts servers",
-                )
-    return judge_tcp(port, attempts)
+        proxy = target.proxy if target.proxy is not None and _can_tunnel(target.proxy) else None
+        if proxy is not None and (refusal := await probes.refused_tunnel(target.place, exam.options.timeout)):
+            remedy = "check the proxy, and the setting that names it: NO_PROXY excepts servers"
+            return failed(proxy.refusal(refusal), remedy)
+    return doctor.judge_tcp(port, attempts)
 
 
 def _can_tunnel(proxy: Proxy) -> bool:
@@ -138,8 +114,8 @@ async def check_tls(exam: Examination, target: ProbedAddress) -> Judgement:
     now = exam.clock.now()
     if not seen.valid_at(now):
         await exam.version(target)
-    judgement = judge_certificate(seen, now, target.server_time)
-    if judgement.result != OK:
+    judgement = doctor.judge_certificate(seen, now, target.server_time)
+    if judgement.result != doctor.OK:
         return judgement
     return await _verified(exam, target, place, name, seen) or judgement
 
@@ -152,24 +128,24 @@ async def _judge_no_handshake(
         # A server in plain HTTP may wait for the end of a line, close without a word, or answer by a page alone.
         first = await probes.first_bytes(place, target.host, exam.options.timeout) or first
     if first and not probes.looks_like_tls(first):
-        return judge_first_bytes(first)
+        return doctor.judge_first_bytes(first)
     if done.silent:
-        return judge_silent_handshake(exam.options.timeout, done.received)
-    return judge_closed_handshake(done.error)
+        return doctor.judge_silent_handshake(exam.options.timeout, done.received)
+    return doctor.judge_closed_handshake(done.error)
 
 
 async def _verified(
-    exam: Examination, target: ProbedAddress, place: DialledPlace, name: str, seen: SeenCertificate
+    exam: Examination, target: ProbedAddress, place: DialledPlace, name: str, seen: doctor.SeenCertificate
 ) -> Judgement | None:
     """Return a judgement when the CA of the cluster is known and does not verify the server."""
     anchors = await _known_anchors(exam, target)
     if not anchors:
         return None
     done = await probes.handshake(place, name, tls.for_api_server(anchors), exam.options.timeout)
-    if not done.unverified or done.is_time:
+    if not done.unverified or done.verify_code in probes.TIME_CODES:
         return None
     subjects = ", ".join(names.printable(one.subject) for one in bundles.certificates_among(anchors))
-    return judge_unverified(seen, done.unverified, subjects, is_name=done.is_name)
+    return doctor.judge_unverified(seen, done.unverified, subjects, is_name=done.verify_code in probes.NAME_CODES)
 
 
 async def _known_anchors(exam: Examination, target: ProbedAddress) -> bytes:
@@ -187,7 +163,7 @@ async def _known_anchors(exam: Examination, target: ProbedAddress) -> bytes:
         data = read_cluster_info(f"fetching cluster-info from {target.address}", await exam.fetch_cluster_info(target))
         if options.token is not None:
             clusterinfo.verify(data, options.token)
-        return exam.vouched(exam.published(target, data).ca_pem)
+        return vouched_cas(exam.published(target, data).ca_pem, options.pins, options.ca_hash)
     return b""
 
 
@@ -202,7 +178,7 @@ async def check_clock(exam: Examination, target: ProbedAddress) -> Judgement:
     if (pair := exam.files.pair) is not None:
         leaf = pair.leaf
         certificates.append(("the certificate of this node", leaf.not_valid_before_utc, leaf.not_valid_after_utc))
-    return judge_clock(exam.clock.now(), target.server_time, certificates)
+    return doctor.judge_clock(exam.clock.now(), target.server_time, certificates)
 
 
 async def check_api(exam: Examination, target: ProbedAddress) -> Judgement:
@@ -210,4 +186,4 @@ async def check_api(exam: Examination, target: ProbedAddress) -> Judgement:
     reply = await exam.version(target)
     if isinstance(reply, HttpFailure):
         return failed_by(str(connection_error("asking for /version", reply)))
-    return judge_api(reply.status, reply.headers, reply.body)
+    return doctor.judge_api(reply.status, reply.headers, reply.body)

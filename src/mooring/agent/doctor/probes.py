@@ -35,9 +35,9 @@ MAX_HEAD = 1 << 14
 """Bytes of a proxy's response to CONNECT."""
 _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _NO_NAME = tuple(getattr(socket, one) for one in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, one))
-_NAME_CODES = (62, 64)
+NAME_CODES = (62, 64)
 """X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL."""
-_TIME_CODES = (9, 10)
+TIME_CODES = (9, 10)
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 
 Addresses = tuple[tuple[int, str], ...]
@@ -61,9 +61,8 @@ async def resolve(host: str, port: int) -> Addresses:
     answer: asyncio.Future[Addresses] = loop.create_future()
 
     def settle(found: Addresses, error: UnresolvedError | None) -> None:
-        if answer.done():
-            return
-        answer.set_exception(error) if error is not None else answer.set_result(found)
+        if not answer.done():
+            answer.set_result(found) if error is None else answer.set_exception(error)
 
     def ask() -> None:
         found: Addresses = ()
@@ -144,8 +143,7 @@ class Handshake:
     """The text of another failure, such as an alert."""
     unverified: str = ""
     """The reason for which the certificate does not verify."""
-    is_name: bool = False
-    is_time: bool = False
+    verify_code: int = 0
 
 
 async def handshake(place: DialledPlace, name: str, context: ssl.SSLContext, seconds: float) -> Handshake:
@@ -212,7 +210,7 @@ async def _shake_hands(
             pass
         except ssl.SSLCertVerificationError as error:
             done.unverified = error.verify_message.lower().rstrip(".")
-            done.is_name, done.is_time = error.verify_code in _NAME_CODES, error.verify_code in _TIME_CODES
+            done.verify_code = error.verify_code
             return
         except ssl.SSLError as error:
             done.error = (error.reason or str(error)).lower().replace("_", " ")

@@ -18,20 +18,8 @@ from mooring.agent.steps import described
 from mooring.client.http.requests import ignore
 from mooring.clock import Clock
 from mooring.errors import MooringError
-from mooring.trust.doctor import (
-    BY_NAME,
-    FAILED,
-    NETWORK_STEPS,
-    OK,
-    STEPS,
-    Diagnosis,
-    FinishedStep,
-    Judgement,
-    blocking,
-    failed,
-    failed_by,
-    skipped,
-)
+from mooring.trust import doctor
+from mooring.trust.doctor import Diagnosis, FinishedStep, Judgement, blocking, failed, failed_by, skipped
 
 Notify = Callable[[str], None]
 """Is told the name of each step that begins."""
@@ -68,7 +56,7 @@ async def diagnose(options: DoctorOptions, clock: Clock, notify: Notify = ignore
         """Perform one step, unless it needs a failed one."""
         notify(name)
         if blocked := blocking(name, finished | done):
-            done[name] = FinishedStep(BY_NAME[name], skipped(f"{blocked} failed"), blocked_by=blocked)
+            done[name] = FinishedStep(doctor.BY_NAME[name], skipped(f"{blocked} failed"), blocked_by=blocked)
             return
         started = clock.monotonic()
         try:
@@ -80,7 +68,7 @@ async def diagnose(options: DoctorOptions, clock: Clock, notify: Notify = ignore
             judgement = failed(
                 f"no answer within {options.timeout:g} s", "see the load of the server, or give a longer --timeout"
             )
-        done[name] = FinishedStep(BY_NAME[name], judgement, clock.monotonic() - started)
+        done[name] = FinishedStep(doctor.BY_NAME[name], judgement, clock.monotonic() - started)
 
     addresses = exam.addresses()
     await perform("files", lambda: machine.judge_files(files, options.node_name, clock.now()), finished)
@@ -91,19 +79,21 @@ async def diagnose(options: DoctorOptions, clock: Clock, notify: Notify = ignore
         target, steps = ProbedAddress(address, exam.way(address)), dict[str, FinishedStep]()
         for name, work in NETWORK.items():
             await perform(name, partial(work, exam, target), steps)
-        broken = next((at for at, one in enumerate(NETWORK) if steps[one].judgement.result == FAILED), None)
+        broken = next((at for at, one in enumerate(NETWORK) if steps[one].judgement.result == doctor.FAILED), None)
         tried.append((len(NETWORK) if broken is None else broken, target, steps))
         if broken is None:
             break
     # The one that passed, else the first of those that came furthest.
     _, target, steps = max(tried, key=lambda one: one[0])
-    others = tuple((other.address, found[NETWORK_STEPS[at]]) for at, other, found in tried if other is not target)
+    others = tuple(
+        (other.address, found[doctor.NETWORK_STEPS[at]]) for at, other, found in tried if other is not target
+    )
     finished |= steps
     for name, work in CLUSTER.items():
         await perform(name, partial(work, exam, target), finished)
     node = finished["node"].judgement
-    is_fresh = node.result == OK and bool(node.facts.get("fresh"))
+    is_fresh = node.result == doctor.OK and bool(node.facts.get("fresh"))
     await perform(
         "service", lambda: machine.judge_service(files, options.root, options.timeout, is_fresh=is_fresh), finished
     )
-    return Diagnosis(target.address, tuple(finished[one.name] for one in STEPS), others)
+    return Diagnosis(target.address, tuple(finished[one.name] for one in doctor.STEPS), others)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from mooring.agent.doctor import supervisor
 from mooring.agent.doctor.examination import Examination, ProbedAddress
@@ -13,9 +12,9 @@ from mooring.errors import ForbiddenError, MooringError, NotFoundError, Unauthor
 from mooring.trust.answertext import explained_by
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.errors import NotSetUpError, SignatureMissingError
-from mooring.trust.discovery.fetch import DiscoveryExchange, discover_by_token, pinned_ca, read_cluster_info
+from mooring.trust.discovery.fetch import pinned_ca, read_cluster_info
 from mooring.trust.doctor import Judgement, failed, failed_by, ok, skipped, warning
-from mooring.trust.k3s.cahash import check_ca_hash
+from mooring.trust.joinconfiguration import ByToken, vouched_cas
 
 REVIEW_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 REVIEW: Obj = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {}}
@@ -89,19 +88,12 @@ async def check_pin(exam: Examination, target: ProbedAddress) -> Judgement:
             target.trusted = target.way
         return skipped("no pin is given")
     found = exam.published(target, target.data)
-    anchors = exam.vouched(found.ca_pem)
-    exchange: DiscoveryExchange[object]
+    anchors = vouched_cas(found.ca_pem, options.pins, options.ca_hash)
     if options.token is not None:
-        exchange = discover_by_token(
-            (target.address,),
-            options.token,
-            options.pins,
-            vouched=partial(check_ca_hash, wanted=options.ca_hash) if options.ca_hash else None,
-            polling=exam.polling,
-        )
+        by = ByToken((target.address,), options.token, options.pins, options.ca_hash)
+        await exam.drive(by.discover(exam.polling))
     else:
-        exchange = pinned_ca(target.way.server, options.pins)
-    await exam.drive(exchange)
+        await exam.drive(pinned_ca(target.way.server, options.pins))
     target.trusted = replace(found, ca_pem=anchors)
     if exam.files.is_member and exam.files.clusters and not exam.has_ca_of_files(found):
         return failed(
