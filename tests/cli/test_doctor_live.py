@@ -199,7 +199,7 @@ def test_a_load_balancer_that_answers_401(doctor: Doctor) -> None:
     page = Reply(401, b"<html><title>401 Authorization Required</title></html>", {"Content-Type": "text/html"})
     with http_peer(lambda asked: page, ca.server()) as peer:
         found = doctor(peer.endpoint)
-    check(found, "api", 12, "a load balancer or proxy answered 401", "without a Kubernetes Status")
+    check(found, "api", 12, "a load balancer or proxy answers in place of", "status 401 without a Kubernetes Status")
 
 
 def test_a_server_that_drips(doctor: Doctor) -> None:

@@ -126,6 +126,23 @@ def test_a_document_for_programs(join: Join) -> None:
 # ── nothing is added ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("status", [401, 404, 503])
+def test_another_program_that_answers(join: Join, status: int) -> None:
+    ca = ThrowawayCA()
+    with http_peer(lambda asked: Reply(status, b"<html><title>No</title></html>"), ca.server()) as peer:
+        outcome = join(peer.endpoint, ca)
+    assert f"status {status} without a Kubernetes Status" in outcome.err
+    assert DOCTOR not in outcome.err
+
+
+def test_a_token_that_the_cluster_does_not_know(join: Join) -> None:
+    ca = ThrowawayCA()
+    with http_peer(api_server(ca, "fedcba.1123456789abcdef"), ca.server()) as peer:
+        outcome = join(peer.endpoint, ca)
+    assert 'no signature for token id "abcdef"' in outcome.err
+    assert DOCTOR not in outcome.err
+
+
 def test_the_same_cause(join: Join) -> None:
     outcome = join(f"127.0.0.1:{closed_port()}", ThrowawayCA(), "-o", "json")
     assert "connection refused" in outcome.err

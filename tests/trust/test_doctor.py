@@ -323,11 +323,11 @@ def version(text: str) -> bytes:
             {},
             PAGE,
             FAILED,
-            "a load balancer or proxy answered 401 in place of the API server, without a Kubernetes",
+            "a load balancer or proxy answers in place of the API server: status 401 without a Kubernetes Status: Welcome",
         ),
-        (404, {}, PAGE, FAILED, "another program answered 404"),
+        (404, {}, PAGE, FAILED, "another program answers in place of the API server: status 404 without"),
         (421, {}, b"", FAILED, "does not serve the name in the address"),
-        (503, {}, PAGE, FAILED, "a load balancer or proxy answered 503 in place of the API server: Welcome"),
+        (503, {}, PAGE, FAILED, "a load balancer or proxy answers in place of the API server: status 503 without"),
     ],
 )
 def test_the_program_that_answers(status: int, headers: Mapping[str, str], body: bytes, result: str, text: str) -> None:

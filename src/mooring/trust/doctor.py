@@ -149,12 +149,11 @@ class FinishedStep:
 
     def is_said_by(self, error: str) -> bool:
         """Return whether the text of an error names the cause that this failed step found."""
-        message, attempts = self.judgement.message, self.judgement.facts.get("attempts", ())
         # A join has other words for the step, and a bracket adds no other cause.
-        message = _BRACKETS_AT_END.sub("", message)
-        cause = message.partition(": ")[2] or message
-        return cause in error or (
-            bool(attempts) and all(any(one in error for one in SAME_CAUSES.get(at["outcome"], ())) for at in attempts)
+        message = _BRACKETS_AT_END.sub("", self.judgement.message)
+        outcomes = {one["outcome"] for one in self.judgement.facts.get("attempts", ())}
+        return (message.partition(": ")[2] or message) in error or (
+            bool(outcomes) and all(any(words in error for words in SAME_CAUSES.get(one, ())) for one in outcomes)
         )
 
     def document(self) -> dict[str, Any]:
@@ -477,18 +476,18 @@ def _not_an_api_server(status: int, headers: Mapping[str, str], shown: str, *, i
             "the server does not serve the name in the address (status 421)",
             "a load balancer routes by that name (SNI): use the name that it knows, or add this one there",
         )
-    if status in BALANCER_STATUSES:
-        return (
-            f"a load balancer or proxy answered {status} in place of the API server{shown}",
-            "it reaches no API server, or has too many requests: see its log, and that an API server runs",
-        )
     if status == 200:
         return f"{portal}: a page and not a Kubernetes version{shown}", log_in
-    who = "a load balancer or proxy" if status in (401, 403, 407) else "another program"
-    return (
-        f"{who} answered {status} in place of the API server, without a Kubernetes Status{shown}",
+    who, remedy = (
+        "another program",
         "have it pass requests to the API server unchanged, or check the address and the port",
     )
+    if status in (401, 403, 407, *BALANCER_STATUSES):
+        who = "a load balancer or proxy"
+    if status in BALANCER_STATUSES:
+        remedy = "it reaches no API server, or has too many requests: see its log, and that an API server runs"
+    # In the words of discovery: the error of a join names this cause.
+    return f"{who} answers in place of the API server: status {status} without a Kubernetes Status{shown}", remedy
 
 
 def _json_object(body: bytes) -> Mapping[str, Any]:

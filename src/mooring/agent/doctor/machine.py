@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +52,7 @@ class LocalFiles:
     pending_key: PrivateKey | None = None
     problems: tuple[str, ...] = ()
     unreadable: tuple[Path, ...] = ()
-    exposures: tuple[str, ...] = field(default=())
+    exposures: tuple[str, ...] = ()
     is_interrupted: bool = False
 
     @property

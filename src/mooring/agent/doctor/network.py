@@ -21,7 +21,7 @@ from mooring.pki.x509 import bundles, names
 from mooring.trust import doctor
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.fetch import connection_error, read_cluster_info
-from mooring.trust.doctor import Judgement, failed, failed_by, ok, skipped
+from mooring.trust.doctor import Judgement, failed, ok, skipped
 from mooring.trust.httpexchange import HttpFailure
 from mooring.trust.httpproxy import Proxy, ProxySettingError
 from mooring.trust.httpsurl import dialled_host, is_address, tls_name
@@ -185,5 +185,5 @@ async def check_api(exam: Examination, target: ProbedAddress) -> Judgement:
     """Recognise the program that answers GET /version."""
     reply = await exam.version(target)
     if isinstance(reply, HttpFailure):
-        return failed_by(str(connection_error("asking for /version", reply)))
+        raise connection_error("asking for /version", reply)
     return doctor.judge_api(reply.status, reply.headers, reply.body)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from pathlib import Path
 from typing import Any
 
 import click
 
 from mooring.agent import recovery
+from mooring.agent.doctor.machine import SYSTEMD
 from mooring.agent.join import Joined, JoinOptions
 from mooring.agent.join import join as join_cluster
 from mooring.agent.registration import NONE as NO_NODE
@@ -38,9 +38,6 @@ from mooring.cli.printing import echo, redacted
 from mooring.clock import SystemClock, rfc3339
 from mooring.errors import ConfigError
 from mooring.trust.joinconfiguration import JoinPlan, JoinSettings
-
-SYSTEMD = Path("/run/systemd/system")
-"""A directory that is there while systemd runs the machine (sd_booted(3))."""
 
 
 @click.command("join", cls=CommandBySubject)
