@@ -80,12 +80,19 @@ APPROVER = cluster_role("approver", rule("approve", "certificates.k8s.io", "sign
 NODE_APPROVER = cluster_role(
     "approver", rule("approve", "certificates.k8s.io", "signers", "kubernetes.io/kubelet-serving")
 )
+LITERAL_APPROVER = cluster_role("approver", rule("approve", "certificates.k8s.io", "signers", "*"))
 ADMIN = cluster_role("cluster-admin", rule("*", "*", "*"), path_rule("*", "*"))
 CLUSTER_INFO = role("kube-public", "info", rule("get", "", "configmaps", "cluster-info"))
 
 
 def bound(role_obj: Obj, *subjects: Obj) -> list[Obj]:
     return [role_obj, cluster_binding("given", role_obj["metadata"]["name"], *subjects)]
+
+
+IN_A_NAMESPACE = [
+    APPROVER,
+    {**bound(APPROVER, DEVELOPERS)[1], "kind": "RoleBinding", "metadata": {"name": "given", "namespace": "a"}},
+]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +170,8 @@ def test_bindings_of_one_name_in_two_namespaces_are_two_subjects() -> None:
         pytest.param([*default_policy(), *kubeadm_policy(), *k3s_policy()], [], id="what a cluster brings"),
         pytest.param(bound(APPROVER, DEVELOPERS), ["ClusterRoleBinding/given"], id="every signer"),
         pytest.param(bound(NODE_APPROVER, DEVELOPERS), [], id="one signer"),
+        pytest.param(bound(LITERAL_APPROVER, DEVELOPERS), [], id="a signer of the name *, which is no pattern"),
+        pytest.param(IN_A_NAMESPACE, [], id="in a namespace, where no signer is"),
         pytest.param(bound(ADMIN, DEVELOPERS), [], id="administrators"),
     ],
 )  # fmt: skip
@@ -265,7 +274,8 @@ def identity(name: str, key: str) -> Obj:
 def test_keys_of_several_machines() -> None:
     one, other = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
     risks = clusterrisks.shared_keys([identity("n1", one), identity("n2", one), identity("n3", other)], ())
-    assert [(risk.subject, risk.remedy.split(",")[0]) for risk in risks] == [(one, "mooring node revoke n2")]
+    assert [(risk.subject, risk.remedy.split(":")[0]) for risk in risks] == [(one, "mooring node revoke n2")]
+    assert not clusterrisks.shared_keys([identity("n1", one), identity("n2", one)], (), [{"spec": {"publicKey": one}}])
 
 
 def test_an_accepted_finding_is_shown_and_counts_no_more() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,18 @@ def test_an_administrator_sees_every_risk_and_accepts_some(live_server: LiveServ
     assert "kubectl delete clusterrolebinding open" in shown.out
     live_server.run(lambda client: client.delete("clusterrolebindings", "open"))
     live_server.run(lambda client: client.delete("clusterroles", "open"))
+
+
+def test_a_server_that_does_not_respond_is_waited_for_no_longer_than_the_timeout(
+    live_server: LiveServer, mooring: CommandLine, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        path = tmp_path / "silent.conf"
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        path.write_text(live_server.kubeconfig.read_text().replace(live_server.url, url))
+        outcome = mooring("doctor", "--cluster", "--kubeconfig", str(path), "--timeout", "200ms")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert f"{url} did not respond within 200ms" in outcome.err
 
 
 def test_what_a_user_may_not_read_is_skipped_and_never_ok(

@@ -36,7 +36,8 @@ from mooring.cli.status.sections import token_states
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import NotMooringError
 from mooring.clock import human_duration, parse_rfc3339, rfc3339
-from mooring.errors import ApiError, NotFoundError, qualified
+from mooring.duration import format_duration
+from mooring.errors import ApiError, NotFoundError, PeerError, qualified
 from mooring.identity import (
     ANONYMOUS,
     AUTHENTICATED,
@@ -286,6 +287,9 @@ def broad_approval(bindings: Iterable[Binding]) -> list[Risk]:
     """Return a finding for each subject that may approve or sign for every signer, beside those of the cluster itself."""
     found = []
     for binding in bindings:
+        # Signers have no namespace.
+        if binding.namespace:
+            continue
         verbs = sorted(
             verb
             for verb in ("approve", "sign")
@@ -293,7 +297,7 @@ def broad_approval(bindings: Iterable[Binding]) -> list[Risk]:
                 (rule.any_verb or verb in rule.verbs)
                 and (rule.any_group or "certificates.k8s.io" in rule.groups)
                 and (rule.any_resource or "signers" in rule.resources)
-                and (not rule.names or ALL in rule.names)
+                and not rule.names
                 for rule in binding.rules
             )
         )
@@ -450,8 +454,12 @@ async def _clocks(gathering: Gathering) -> Sequence[Risk]:
 # Machines.
 
 
-def shared_keys(identities: Iterable[Obj], requests: Iterable[Obj]) -> list[Risk]:
-    """Return the keys that several machines have, by their NodeIdentities and their requests for client certificates."""
+def shared_keys(identities: Iterable[Obj], requests: Iterable[Obj], revocations: Iterable[Obj] = ()) -> list[Risk]:
+    """Return the keys that several machines have, by their NodeIdentities and their requests for client certificates.
+
+    Nobody can use a revoked key.
+    """
+    revoked = {one["spec"].get("publicKey") for one in revocations}
     names: dict[str, set[str]] = {}
     for identity in identities:
         for key in keys_of(identity):
@@ -464,20 +472,20 @@ def shared_keys(identities: Iterable[Obj], requests: Iterable[Obj]) -> list[Risk
         Risk(
             key,
             f"machines {', '.join(sorted(found)[:SHOWN])} have it: anyone who has one of them can act as the others",
-            f"mooring node revoke {max(found)}, and join it again with a key of its own",
+            f"mooring node revoke {max(found)}: this revokes the key, for all of them; then join each again with a key of its own",
         )
         for key, found in names.items()
-        if len(found) > 1
+        if len(found) > 1 and key not in revoked
     ]
 
 
 async def _shared_keys(gathering: Gathering) -> Sequence[Risk]:
     requests = await gathering.client.list("certificatesigningrequests")
     try:
-        identities: Sequence[Obj] = (await gathering.client.list("nodeidentities")).items
+        of_mooring = await asyncio.gather(*map(gathering.client.list, ("nodeidentities", "certificaterevocations")))
     except NotFoundError:
-        identities = ()
-    return shared_keys(identities, requests.items)
+        return shared_keys((), requests.items)
+    return shared_keys(of_mooring[0].items, requests.items, of_mooring[1].items)
 
 
 async def _lapsed(gathering: Gathering) -> Sequence[Risk]:
@@ -537,12 +545,20 @@ def accepted_ids(values: Sequence[str]) -> frozenset[str]:
     return accepted
 
 
-async def examine(client: ClusterClient, selected: Selected, now: datetime, accepted: Collection[str]) -> Obj:
-    """Return the findings of every check, the gravest first. Raises PeerError, UnauthorizedError."""
+async def examine(
+    client: ClusterClient, selected: Selected, now: datetime, accepted: Collection[str], limit: timedelta
+) -> Obj:
+    """Return the findings of every check, the gravest first. Raises PeerError, UnauthorizedError.
+
+    `limit`: the time in which the server has to respond at all.
+    """
     gathering = Gathering(client, selected, now)
     try:
-        await client.read("/version")
+        async with asyncio.timeout(limit.total_seconds()):
+            await client.read("/version")
         results = await asyncio.gather(*(_result(check, gathering) for check in CHECKS.values()))
+    except TimeoutError:
+        raise PeerError(f"{client.server} did not respond within {format_duration(limit)}") from None
     finally:
         await gathering.end()
     named = dict(zip(CHECKS, results, strict=True))
@@ -599,7 +615,7 @@ def report(chosen: ChosenCluster, accept: Sequence[str], output: str) -> int:
     """Print what is at risk in a cluster. Return the exit code."""
     accepted = accepted_ids(accept)
     now = chosen.clock.now()
-    found = chosen.run_with_retries(lambda client: examine(client, chosen.selected, now, accepted))
+    found = chosen.run_with_retries(lambda client: examine(client, chosen.selected, now, accepted, chosen.timeout))
     if output == "text":
         echo(*lines(found))
     else:
