@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,6 +177,38 @@ def test_an_entry_that_changed_meanwhile_is_left_alone(
     monkeypatch.setattr(kubeconfigrefresh, "write", changed)
     assert "was changed by another program meanwhile" in refreshed(mooring, bob)["problem"]
     assert bob.read_text() == other
+
+
+def status_id(mooring: CommandLine, server: LiveServer) -> str:
+    found = json.loads(mooring("status", "-o", "json", "--kubeconfig", str(server.kubeconfig)).out)
+    cluster_id: str = found["clusterInfo"]["clusterID"]
+    return cluster_id
+
+
+def test_another_cluster_of_the_same_ca_is_not_followed(mooring: CommandLine, tmp_path: Path) -> None:
+    first = start_server(tmp_path / "first")
+    try:
+        bob = issued(mooring, first, tmp_path / "bob.conf")
+        known = status_id(mooring, first)
+        refreshed(mooring, bob)
+        assert f"cluster-id: {known}" in bob.read_text()
+        line = mooring.done("token", "create", "--print-join-command", "--kubeconfig", str(first.kubeconfig))
+        mooring.done(*shlex.split(line)[1:], "--node-name", "n1", "--root", str(tmp_path / "n1"))
+        assert f"cluster-id: {known}" in (tmp_path / "n1/etc/kubernetes/kubelet.conf").read_text()
+    finally:
+        first.stop()
+    content = bob.read_text()
+    shutil.copytree(tmp_path / "first/pki", tmp_path / "second/pki")
+    second = start_server(tmp_path / "second", port=first.port)
+    try:
+        other = status_id(mooring, second)
+        assert known != other != ""
+        for words in ((), ("--discovery-token-ca-cert-hash", published_pins(second)[0])):
+            problem = refreshed(mooring, bob, *words)["problem"]
+            assert f"another cluster answers there: its id is {other}, and the known one is {known}" in problem
+        assert bob.read_text() == content
+    finally:
+        second.stop()
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,8 @@ async def test_the_objects_of_kubeadm_and_the_default_policy_are_there(room: Roo
         found = await room.get(plural, wanted["metadata"]["name"], wanted["metadata"].get("namespace", ""))
         assert found.name == wanted["metadata"]["name"]
     info = (await room.get("configmaps", "cluster-info", "kube-public")).obj
-    assert info["data"] == clusterinfo.config_map("https://192.0.2.1:6443", CA)["data"]
+    wanted_info = clusterinfo.config_map("https://192.0.2.1:6443", CA, cluster_id=cluster_id_of(room))
+    assert info["data"] == wanted_info["data"]
     assert len(KUBEADM) == len(kubeadm_policy())
     for wanted in k3s_policy():
         metadata = wanted["metadata"]
@@ -210,6 +211,13 @@ async def test_a_default_binding_to_another_role_is_replaced(room: Room) -> None
     assert (await room.get("clusterrolebindings", name)).obj["roleRef"]["name"] == name
 
 
+def cluster_id_of(room: Room) -> str:
+    namespace = room.registry.views["namespaces"].get("kube-system")
+    assert namespace is not None
+    uid: str = namespace["metadata"]["uid"]
+    return uid
+
+
 async def cluster_info(room: Room) -> Any:
     return (await room.get("configmaps", "cluster-info", "kube-public")).obj["data"]["kubeconfig"]
 
@@ -299,8 +307,10 @@ def state_of(key: ThrowawayCA, *trusted: ThrowawayCA, retired: Sequence[Throwawa
     )
 
 
-def text_of(ca_pem: bytes, clients: bytes = b"") -> str:
-    text: str = clusterinfo.config_map("https://192.0.2.1:6443", ca_pem, client_ca_pem=clients)["data"]["kubeconfig"]
+def text_of(room: Room, ca_pem: bytes, clients: bytes = b"") -> str:
+    text: str = clusterinfo.config_map(
+        "https://192.0.2.1:6443", ca_pem, client_ca_pem=clients, cluster_id=cluster_id_of(room)
+    )["data"]["kubeconfig"]
     return text
 
 
@@ -309,12 +319,15 @@ def test_a_store_of_an_earlier_version_follows_out_of_the_trap(comment: str) -> 
     @in_empty_room
     async def body(room: Room) -> None:
         await boot_with(room, state_of(OLD, OLD)).run()
-        before = {"metadata": {"annotations": None}, "data": {"kubeconfig": text_of(OLD.certificate_pem) + comment}}
+        before = {
+            "metadata": {"annotations": None},
+            "data": {"kubeconfig": text_of(room, OLD.certificate_pem) + comment},
+        }
         await room.patch("configmaps", "cluster-info", before, "kube-public")
         await boot_with(room, state_of(NEW, NEW, retired=[OLD])).run()
-        assert await cluster_info(room) == text_of(NEW.certificate_pem) + comment
+        assert await cluster_info(room) == text_of(room, NEW.certificate_pem) + comment
         await boot_with(room, state_of(NEW, NEW, OLD)).run()
-        assert await cluster_info(room) == text_of(NEW.certificate_pem + OLD.certificate_pem) + comment
+        assert await cluster_info(room) == text_of(room, NEW.certificate_pem + OLD.certificate_pem) + comment
 
     body()
 
@@ -327,7 +340,7 @@ async def test_an_edited_cluster_info_follows_root_ca_file(room: Room) -> None:
         if root == ROOT.certificate_pem:
             text = await cluster_info(room) + "# mine\n"
             await room.patch("configmaps", "cluster-info", {"data": {"kubeconfig": text}}, "kube-public")
-        assert await cluster_info(room) == text_of(root, OLD.certificate_pem) + "# mine\n"
+        assert await cluster_info(room) == text_of(room, root, OLD.certificate_pem) + "# mine\n"
 
 
 def pin(ca: ThrowawayCA) -> str:
@@ -339,10 +352,10 @@ async def test_an_edit_since_the_last_phase_follows_before_a_rollover_is_judged(
     boot = boot_with(room, state_of(OLD, OLD, NEW))
     await boot.run()
     await room.patch(
-        "configmaps", "cluster-info", {"data": {"kubeconfig": text_of(OLD.certificate_pem)}}, "kube-public"
+        "configmaps", "cluster-info", {"data": {"kubeconfig": text_of(room, OLD.certificate_pem)}}, "kube-public"
     )
     assert await boot.join_obstacles(pin(OLD), pin(NEW), "new") == ()
-    assert await cluster_info(room) == text_of(OLD.certificate_pem + NEW.certificate_pem)
+    assert await cluster_info(room) == text_of(room, OLD.certificate_pem + NEW.certificate_pem)
     await room.registry.writer.delete(
         BY_PLURAL["configmaps"],
         "kube-public",
@@ -352,7 +365,7 @@ async def test_an_edit_since_the_last_phase_follows_before_a_rollover_is_judged(
     )
     await room.registry.reader.fresh()
     assert await boot.join_obstacles(pin(OLD), pin(NEW), "new") == (), "it is made again"
-    assert await cluster_info(room) == text_of(OLD.certificate_pem + NEW.certificate_pem)
+    assert await cluster_info(room) == text_of(room, OLD.certificate_pem + NEW.certificate_pem)
 
 
 def test_what_stands_in_the_way_of_joining_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -371,7 +384,7 @@ def test_what_stands_in_the_way_of_joining_is_named(caplog: pytest.LogCaptureFix
         (said,) = await boot.join_obstacles(pin(OLD), pin(NEW), "new")
         assert "the ConfigMap kube-public/cluster-info cannot be used" in said
         assert "no machine can join by the edited cluster-info" in caplog.text
-        fixed = {"immutable": True, "data": {"kubeconfig": text_of(OLD.certificate_pem)}}
+        fixed = {"immutable": True, "data": {"kubeconfig": text_of(room, OLD.certificate_pem)}}
         await room.patch("configmaps", "cluster-info", fixed, "kube-public")
         (said,) = await boot.join_obstacles(pin(OLD), pin(NEW), "new")
         assert "it is immutable: delete it" in said
@@ -403,7 +416,7 @@ async def test_a_write_in_the_same_moment_is_merged(room: Room) -> None:
     with patch.object(room.registry.writer, "update", slower):
         await boot.publish_cluster_info()
     data = (await room.get("configmaps", "cluster-info", "kube-public")).obj["data"]
-    assert (data["kubeconfig"], data["other"]) == (text_of(OLD.certificate_pem + NEW.certificate_pem), "1")
+    assert (data["kubeconfig"], data["other"]) == (text_of(room, OLD.certificate_pem + NEW.certificate_pem), "1")
 
 
 @in_empty_room

@@ -108,7 +108,8 @@ def test_machines_join_in_each_phase_by_a_new_line(server: LiveServer, tmp_path:
     eventually(lambda: pins(server) == [mine, server.pin], server)
     assert old not in pins(server)
     assert server.log.count("cluster-info was edited") == 1
-    assert status(server) == {"kept": True, "edited": True, "problem": "", "credentials": []}
+    found = status(server)
+    assert found == {"kept": True, "edited": True, "problem": "", "credentials": [], "clusterID": found["clusterID"]}
 
 
 def test_an_edit_in_the_middle_follows_at_once_and_an_abort_leads_back(server: LiveServer, tmp_path: Path) -> None:

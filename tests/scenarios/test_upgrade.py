@@ -24,6 +24,7 @@ from mooring.api.mooring.uniqueness import CertificateUse, condition_of, finding
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.pki.keys import load_private_key
+from mooring.trust.discovery.editedclusterinfo import published_id
 from tests.support.commandline import CommandLine, mooring
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.nodenames import Machine
@@ -105,6 +106,9 @@ def test_a_directory_of_an_earlier_version_is_served_with_all_that_it_had(
             "machine-3",
             "machine-4",
         ]
+        info = await client.get("configmaps", "cluster-info", "kube-public")
+        namespace = await client.get("namespaces", "kube-system")
+        assert published_id(info) == namespace["metadata"]["uid"], "the earlier version published no id"
         assert "kubernetesVersion: v1.37.1" in await described(client), "the earlier version wrote v1.36.2"
         for role in ("system:node", "system:controller:podcertificaterequestcleaner"):
             rules = (await client.get("clusterroles", role))["rules"]

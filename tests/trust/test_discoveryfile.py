@@ -133,6 +133,27 @@ def test_the_documents_own_ca_and_server_win_and_another_server_is_told() -> Non
     )
 
 
+def document_with(cluster_id: str) -> str:
+    text: str = clusterinfo.config_map("https://cluster.test:6443", CA, cluster_id=cluster_id)["data"]["kubeconfig"]
+    return text
+
+
+@pytest.mark.parametrize(
+    ("named", "published", "found"), [("one", "one", "one"), ("", "one", "one"), ("one", "", "one")]
+)
+def test_the_id_of_the_cluster_is_that_of_the_document_or_the_published_one(
+    named: str, published: str, found: str
+) -> None:
+    config_map = clusterinfo.config_map("https://cluster.test:6443", CA, cluster_id=published)
+    assert discover(network(config_map), document_with(named)).cluster_id == found
+
+
+def test_a_server_of_another_cluster_than_the_document_names_is_not_trusted() -> None:
+    config_map = clusterinfo.config_map("https://cluster.test:6443", CA, cluster_id="two")
+    with pytest.raises(errors.AnotherClusterError, match="its id is two, and the known one is one"):
+        discover(network(config_map), document_with("one"))
+
+
 @pytest.mark.parametrize(
     ("data", "warning"),
     [

@@ -31,13 +31,14 @@ A, B, C = "a.test:6443", "b.test:6443", "c.test:6443"
 BOTH = CA + OTHER_CA
 
 
-def info(*addresses: str, ca: bytes = CA, client_ca: bytes = b"") -> Obj:
+def info(*addresses: str, ca: bytes = CA, client_ca: bytes = b"", cluster_id: str = "") -> Obj:
     first, *others = (f"https://{address}" for address in addresses)
-    return clusterinfo.config_map(first, ca, others=others, client_ca_pem=client_ca)
+    return clusterinfo.config_map(first, ca, others=others, client_ca_pem=client_ca, cluster_id=cluster_id)
 
 
-def base(*addresses: str, ca: bytes = CA, client_ca: bytes = CA) -> MergeBase:
-    return MergeBase(tuple(f"https://{address}" for address in addresses), digest(ca), digest(client_ca))
+def base(*addresses: str, ca: bytes = CA, client_ca: bytes = CA, cluster_id: str = "") -> MergeBase:
+    servers = tuple(f"https://{address}" for address in addresses)
+    return MergeBase(servers, digest(ca), digest(client_ca), cluster_id=cluster_id)
 
 
 def known(*addresses: str, ca: bytes = CA) -> tuple[Cluster, ...]:
@@ -109,6 +110,40 @@ def test_cas(before: bytes, written: MergeBase | None, published: bytes, serving
 def test_a_change_of_ca_has_to_be_authenticated_by_the_ca_before() -> None:
     with pytest.raises(errors.CertificateError):
         network(info(A, ca=OTHER_CA), A, serving_ca=OTHER_CA).drive(refresh_cluster(known(A), base(A)))
+
+
+@pytest.mark.parametrize(
+    ("written", "published", "after"),
+    [
+        pytest.param(base(A, cluster_id="one"), info(A, B, cluster_id="one"), "one", id="the same cluster"),
+        pytest.param(base(A), info(A, B, cluster_id="one"), "one", id="the id is learned"),
+        pytest.param(None, info(A, B, cluster_id="one"), "one", id="of what was published before nothing is known"),
+        pytest.param(base(A, cluster_id="one"), info(A, B), "one", id="an edited cluster-info has lost it"),
+        pytest.param(base(A), info(A, B), "", id="another Kubernetes has none"),
+    ],
+)
+@pytest.mark.parametrize("read", [refresh_cluster, follow_cluster])
+def test_the_id_of_the_cluster(read: Any, written: MergeBase | None, published: Obj, after: str) -> None:
+    found = network(published, A, B).drive(read(known(A), written))
+    assert found.base is not None
+    assert found.base.cluster_id == after
+    assert merge_base(Cluster("", extensions=(found.base.extension(),))) == found.base
+
+
+@pytest.mark.parametrize("read", [refresh_cluster, follow_cluster])
+def test_a_cluster_of_another_id_is_not_followed_though_its_ca_is_the_same(read: Any) -> None:
+    with pytest.raises(errors.AnotherClusterError, match="its id is two, and the known one is one"):
+        network(info(A, B, cluster_id="two"), A, B).drive(read(known(A), base(A, cluster_id="one")))
+    net = network(info(A, cluster_id="two"), A)
+    net.servers[B] = Server(info(B, cluster_id="one"))
+    assert order(net.drive(read(known(A, B), base(A, B, cluster_id="one")))) == [B]
+
+
+def test_a_pin_vouches_for_the_ca_and_not_for_another_cluster() -> None:
+    net = network(info(A, cluster_id="two"), A)
+    with pytest.raises(errors.AnotherClusterError):
+        net.drive(follow_cluster(known(A), None, "one"))
+    assert net.drive(follow_cluster(known(A), None, "two")).base == base(A, cluster_id="two")
 
 
 def test_nothing_is_taken_over_that_does_not_answer() -> None:

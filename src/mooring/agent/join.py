@@ -54,7 +54,7 @@ from mooring.pki.x509 import bundles, names
 from mooring.secret import Secret
 from mooring.trust.answertext import explained_by
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.discovery.errors import ClockSkewError, DiscoveryError
+from mooring.trust.discovery.errors import AnotherClusterError, ClockSkewError, DiscoveryError
 from mooring.trust.discovery.fetch import (
     SIGNATURE_ALONE,
     DiscoveryExchange,
@@ -64,7 +64,7 @@ from mooring.trust.discovery.fetch import (
 )
 from mooring.trust.discovery.file import discover_by_file, discover_by_url
 from mooring.trust.discovery.refresh import merge_published
-from mooring.trust.discovery.trustedcluster import TrustedCluster
+from mooring.trust.discovery.trustedcluster import TrustedCluster, check_same_cluster
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan, JoinSettings
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser
@@ -187,6 +187,9 @@ class _Join:
         trusted = await self._discover()
         member = self._member_of(trusted)
         if member is not None and not await self._has_ended(trusted.clusters):
+            base = self.state.read_base()
+            with self.steps.within(steps.EXISTING):
+                check_same_cluster(trusted.server, base.cluster_id if base is not None else "", trusted.cluster_id)
             joined = self._joined(trusted.clusters, member, trusted)
             if self.options.discovers_alone:
                 return joined
@@ -302,6 +305,8 @@ class _Join:
                 found = await clusterfiles.refresh(
                     self.state, known.pair, self.clock, self.plan.discovery.endpoints, self._report
                 )
+            except AnotherClusterError:
+                raise
             except DiscoveryError as error:
                 summary.append(f"left as they are, as cluster-info could not be read again: {error}")
                 return known

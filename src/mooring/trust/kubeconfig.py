@@ -34,6 +34,8 @@ EXEC_OPTIONAL_MODE = ("client.authentication.k8s.io/v1alpha1", "client.authentic
 
 CLIENT_CA = "mooring.dev/client-ca"
 """Extension of the cluster in cluster-info that holds the CAs of client certificates. The signature of cluster-info covers it."""
+CLUSTER_ID = "mooring.dev/cluster-id"
+"""Extension of the cluster in cluster-info that holds its id: the uid of the namespace kube-system. No change of CA changes it."""
 
 _PORT = re.compile(r":[0-9]+$")
 
@@ -187,18 +189,23 @@ def address_of(server: str) -> str:
 
 
 def cluster_info_kubeconfig(
-    server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b""
+    server: str, ca_pem: bytes, *, others: Iterable[str] = (), client_ca_pem: bytes = b"", cluster_id: str = ""
 ) -> Kubeconfig:
     """Return the kubeconfig in cluster-info: one cluster without a name, and no user.
 
     `others` are further URLs of the same cluster, an entry each; kubeadm reads the first entry alone. `client_ca_pem` holds
     the CAs that sign client certificates. They are published where they differ from `ca_pem`.
     """
-    extensions: tuple[Obj, ...] = ()
+    extensions: tuple[Obj, ...] = id_extensions(cluster_id)
     if client_ca_pem and client_ca_pem != ca_pem:
         content = {"certificate-authority-data": base64.b64encode(client_ca_pem).decode()}
-        extensions = ({"name": CLIENT_CA, "extension": content},)
+        extensions = (*extensions, {"name": CLIENT_CA, "extension": content})
     return Kubeconfig(clusters=address_entries(Cluster("", server, ca_pem, extensions=extensions), others))
+
+
+def id_extensions(cluster_id: str) -> tuple[Obj, ...]:
+    """Return the extension with the id of a cluster; none for ""."""
+    return ({"name": CLUSTER_ID, "extension": {"id": cluster_id}},) if cluster_id else ()
 
 
 def address_entries(cluster: Cluster, others: Iterable[str]) -> tuple[Cluster, ...]:
@@ -273,6 +280,13 @@ def client_cas(cluster: Cluster) -> bytes:
             except ValueError:
                 raise KubeconfigError(f"the extension {CLIENT_CA} is not base64") from None
     return b""
+
+
+def cluster_id(cluster: Cluster) -> str:
+    """Return the id of a cluster that published itself; "" without one."""
+    contents = (one.get("extension") for one in cluster.extensions if one.get("name") == CLUSTER_ID)
+    found = (content.get("id") for content in contents if isinstance(content, dict))
+    return next((text for text in found if isinstance(text, str)), "")
 
 
 def select_context(config: Kubeconfig, context_name: str = "") -> Selected:

@@ -36,11 +36,12 @@ async def follow(known: Sequence[Cluster], base: MergeBase | None, pins: Collect
         raise ConfigError(
             f"the entry of {known[0].server} skips verification: nothing proves what its cluster publishes"
         )
+    known_id = base.cluster_id if base is not None else ""
     if pins:
         ca_pem = await drive_fetching(pinned_ca(known[0].server, pins), clock)
         known, base = [replace(one, ca_pem=ca_pem) for one in known], None
     try:
-        return await drive_fetching(follow_cluster(known, base), clock)
+        return await drive_fetching(follow_cluster(known, base, known_id), clock)
     except CertificateError as error:
         raise ConfigError(f"{error}. {await _advice(known[0].server, clock)}") from None
 

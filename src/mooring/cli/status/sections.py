@@ -44,6 +44,7 @@ from mooring.trust.discovery.editedclusterinfo import (
     credentials_in,
     is_edited,
     join_problem,
+    published_id,
 )
 from mooring.trust.encryption import keychange
 
@@ -223,7 +224,7 @@ async def _cluster_info(gathering: Gathering) -> Obj:
     try:
         config_map = await gathering.client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE)
     except NotFoundError:
-        return {"kept": False, "edited": False, "problem": join_problem(None), "credentials": []}
+        return {"kept": False, "edited": False, "problem": join_problem(None), "credentials": [], "clusterID": ""}
     return cluster_info(config_map, gathering.selected.cluster.ca_pem)
 
 
@@ -235,6 +236,7 @@ def cluster_info(config_map: Obj, known_ca_pem: bytes) -> Obj:
         "edited": is_kept and is_edited(config_map),
         "problem": join_problem(config_map, known_ca_pem),
         "credentials": list(credentials_in(config_map)),
+        "clusterID": published_id(config_map),
     }
 
 
@@ -242,6 +244,7 @@ def _cluster_info_lines(found: Obj, now: datetime) -> Sequence[str]:
     edited = "edited: kept as the administrator left it, only the CAs of the cluster in it follow"
     is_in_order = found["kept"] and not found["problem"]
     parts = [edited] if found["edited"] else ["as the server writes it"] if is_in_order else []
+    parts += [f"cluster id {found['clusterID']}"] if found["clusterID"] else []
     parts += [f"problem: {found['problem']}"] if found["problem"] else []
     parts += [f"public credentials: {one}" for one in found["credentials"][:SHOWN]]
     if (more := len(found["credentials"]) - SHOWN) > 0:

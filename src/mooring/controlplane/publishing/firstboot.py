@@ -165,7 +165,10 @@ class FirstBoot:
             # Another server reconciles the same object to the same end. What it wrote is the same.
             return
 
-    def _cluster_info(self) -> Obj:
+    async def _cluster_info(self) -> Obj:
+        if (namespace := self._registry.views["namespaces"].get(tokensecret.NAMESPACE)) is None:
+            # Another server made it just now.
+            namespace = (await self._registry.reader.get(BY_PLURAL["namespaces"], "", tokensecret.NAMESPACE)).obj
         first, *others = (endpoint.url for endpoint in self._config.endpoints)
         return clusterinfo.config_map(
             first,
@@ -173,6 +176,7 @@ class FirstBoot:
             others=others,
             client_ca_pem=self._ca.trusted_pem,
             superseded=map(pin_of, self._ca.superseded),
+            cluster_id=namespace["metadata"]["uid"],
         )
 
     async def publish_cluster_info(self) -> None:
@@ -185,7 +189,7 @@ class FirstBoot:
         stored = self._stored_cluster_info()
         ended = (*self._ca.retired, *self._ca.distrusted)
         cas = PublishedCas.of(stored, self._root_ca.pem, self._ca.trusted, ended)
-        wanted = self._cluster_info()
+        wanted = await self._cluster_info()
         wanted["metadata"]["annotations"] = {PUBLISHED_CAS: cas.annotation()}
         follow = {KUBECONFIG_KEY: cas.follow}
         if await publish(self._registry, wanted, self._change(), signed, follow=follow, logged=self._logged):

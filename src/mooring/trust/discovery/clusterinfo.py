@@ -75,7 +75,7 @@ def verify(data: Mapping[str, str], token: BootstrapToken, step: str = "verifyin
 # Rules kept here (docs/protocol/cluster-info.md):
 # * It holds a kubeconfig with one cluster without a name, and `jws-kubeconfig-<id>` for every eligible token. Further addresses
 #   of the cluster are entries named by their address. `certificate-authority-data` verifies the server; an extension of the
-#   entry holds the CAs of client certificates where they differ.
+#   entry holds the CAs of client certificates where they differ, and another one the id of the cluster.
 # * During a rollover of the CA, `superseded-cas` holds the pins of CAs whose certificates members are asked to renew, separated
 #   by commas. It is not signed: members read it from a server that they have verified.
 # * Eligible: a Secret of the token type in kube-system whose name is strictly `bootstrap-token-<id>`, whose `token-id` equals
@@ -99,9 +99,12 @@ def config_map(
     others: Iterable[str] = (),
     client_ca_pem: bytes = b"",
     superseded: Iterable[Pin] = (),
+    cluster_id: str = "",
 ) -> Obj:
     """Return a new, unsigned cluster-info with the contents of `cluster_info_kubeconfig`."""
-    published = cluster_info_kubeconfig(server, ca_pem, others=others, client_ca_pem=client_ca_pem)
+    published = cluster_info_kubeconfig(
+        server, ca_pem, others=others, client_ca_pem=client_ca_pem, cluster_id=cluster_id
+    )
     return {
         "kind": "ConfigMap",
         "apiVersion": "v1",

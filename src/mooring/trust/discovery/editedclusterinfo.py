@@ -32,7 +32,7 @@ from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY, NAME, NAMESPACE
 from mooring.trust.discovery.errors import UnusableClusterInfoError
 from mooring.trust.discovery.pins import PinError, pin_of, pins_of
 from mooring.trust.discovery.trustedcluster import published_cluster, trusted_cluster
-from mooring.trust.kubeconfig import CLIENT_CA, Kubeconfig, KubeconfigError
+from mooring.trust.kubeconfig import CLIENT_CA, Kubeconfig, KubeconfigError, cluster_id
 from mooring.trust.kubeconfigtext import dump_object, load, parse_kubeconfig
 
 PUBLISHED_CAS = "mooring.dev/published-cas"
@@ -268,6 +268,14 @@ def published_pins(config_map: Obj) -> tuple[str, ...]:
     except UnusableClusterInfoError:
         return ()
     return _pins(_bundle(cluster.ca_pem))
+
+
+def published_id(config_map: Obj) -> str:
+    """Return the id of the cluster in cluster-info; "" when it has none, or cannot be used."""
+    try:
+        return cluster_id(published_cluster("", _text(config_map) or "")[1])
+    except UnusableClusterInfoError:
+        return ""
 
 
 def credentials_in(config_map: Obj) -> tuple[str, ...]:

@@ -183,6 +183,10 @@ PinMismatchError = cause(
 )
 CaHashMismatchError = cause("ca-hash-mismatch", "{}; this server is not trusted", final=True)
 """The CA is not the one that the hash in a token names."""
+AnotherClusterError = cause(
+    "another-cluster",
+    "another cluster answers there: its id is {}, and the known one is {}; check the address, or leave the known cluster first",
+)
 ClusterInfoChangedError = cause(
     "changed",
     "cluster-info differs from what was fetched before TLS was verified: the CA was just changed, or "

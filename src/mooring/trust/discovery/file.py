@@ -29,6 +29,7 @@ from mooring.trust.discovery.fetch import (
 from mooring.trust.discovery.trustedcluster import (
     TrustedCluster,
     check_ca,
+    check_same_cluster,
     check_server,
     learned_beside,
     trusted_cluster,
@@ -153,6 +154,8 @@ def _complete(found: TrustedCluster, published: str | None) -> DiscoveryExchange
         now = trusted_cluster("reading cluster-info", config, cluster, "")
     except (KubeconfigError, UnusableClusterInfoError) as error:
         return replace(found, warnings=(f"the kubeconfig of cluster-info cannot be used: {error}",))
+    check_same_cluster(found.server, found.cluster_id, now.cluster_id)
+    found = replace(found, cluster_id=found.cluster_id or now.cluster_id)
     if cluster.server != found.server:
         warning = f'the server in the discovery document ("{found.server}") is not the one in cluster-info ("{cluster.server}")'
         found = replace(found, warnings=(warning,))

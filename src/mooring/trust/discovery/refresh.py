@@ -3,6 +3,7 @@
 Rules kept here:
 * cluster-info is read anonymously, with TLS verified under the CAs that the member knows. So a change of CA is authenticated by
   the previous CA.
+* A cluster of another id is not followed: the CA of two clusters may be the same, and an address goes to another machine.
 * The merge is a three-way merge. `MergeBase` is the content of cluster-info when the member's files were written. An address, a
   CA, a `tls-server-name` or a proxy that differs from it was set locally, for a load balancer for example, and stays as long as it
   works.
@@ -32,7 +33,13 @@ from mooring.trust.discovery.fetch import (
     read_cluster_info,
     trust_of,
 )
-from mooring.trust.discovery.trustedcluster import TrustedCluster, learned_beside, published_cluster, trusted_cluster
+from mooring.trust.discovery.trustedcluster import (
+    TrustedCluster,
+    check_same_cluster,
+    learned_beside,
+    published_cluster,
+    trusted_cluster,
+)
 from mooring.trust.httpexchange import send
 from mooring.trust.httpsurl import url_of
 from mooring.trust.kubeconfig import Cluster, address_of
@@ -49,6 +56,7 @@ class MergeBase:
 
     `ways` are the addresses with which cluster-info named more than a URL: `tls-server-name`, `proxy-url` or `disable-compression`.
     They have no name and no CA. `learned` are the addresses that are reached by the proxy of another one, each with that proxy.
+    `cluster_id` is the id of the cluster; "" when it has published none.
     """
 
     servers: tuple[str, ...]
@@ -56,6 +64,7 @@ class MergeBase:
     client_ca: str
     ways: tuple[Cluster, ...] = ()
     learned: tuple[Cluster, ...] = ()
+    cluster_id: str = ""
 
     @classmethod
     def of(cls, found: TrustedCluster) -> MergeBase | None:
@@ -65,7 +74,9 @@ class MergeBase:
         servers = tuple(one.server for one in found.published)
         ways = tuple(replace(one.way, ca_pem=b"") for one in found.published)
         ways = tuple(one for one in ways if one != Cluster("", one.server))
-        return cls(servers, digest(found.published[0].ca_pem), digest(found.client_ca_pem), ways)
+        return cls(
+            servers, digest(found.published[0].ca_pem), digest(found.client_ca_pem), ways, cluster_id=found.cluster_id
+        )
 
     def way(self, server: str) -> Cluster:
         """Return what cluster-info named with the URL of a server."""
@@ -82,6 +93,8 @@ class MergeBase:
             "certificate-authority": self.ca,
             "client-certificate-authority": self.client_ca,
         }
+        if self.cluster_id:
+            content["cluster-id"] = self.cluster_id
         for key, ways in (("ways", self.ways), ("learned", self.learned)):
             if ways:
                 content[key] = [
@@ -105,7 +118,9 @@ def merge_base(cluster: Cluster) -> MergeBase | None:
             digests = content.get("certificate-authority"), content.get("client-certificate-authority")
             if isinstance(servers, list) and all(isinstance(text, str) for text in (*servers, *digests)):
                 ways, learned = _read_ways(content.get("ways")), _read_ways(content.get("learned"))
-                return MergeBase(tuple(servers), str(digests[0]), str(digests[1]), ways, learned)
+                known_id = content.get("cluster-id")
+                known_id = known_id if isinstance(known_id, str) else ""
+                return MergeBase(tuple(servers), str(digests[0]), str(digests[1]), ways, learned, known_id)
     return None
 
 
@@ -152,24 +167,29 @@ def refresh_cluster(
     Raises DiscoveryError when no address responds under the CAs that the member knows, or none under those published now.
     """
     # Under the CAs that the member knows: what was read is the cluster's own.
-    responding, published = yield from _first_published(_candidates(known, endpoints))
+    known_id = "" if base is None else base.cluster_id
+    responding, published = yield from _first_published(_candidates(known, endpoints), known_id)
     merged = yield from merge_published(known, base, published, responding)
     return Refreshed(merged.clusters, merged.base, published)
 
 
-def follow_cluster(known: Sequence[Cluster], base: MergeBase | None) -> DiscoveryExchange[Refreshed]:
+def follow_cluster(
+    known: Sequence[Cluster], base: MergeBase | None, known_id: str = ""
+) -> DiscoveryExchange[Refreshed]:
     """Read cluster-info and merge it with the addresses in a kubeconfig that any program may have written.
 
     Without a base nothing tells what was set locally. A CA that cluster-info does not name stays where the server has no
-    certificate of those that it names: the entry is about something in front of the server. Raises as `refresh_cluster` does.
+    certificate of those that it names: the entry is about something in front of the server. `known_id`: that of the cluster, where
+    no base has it. Raises as `refresh_cluster` does.
     """
     endpoints = [] if base is None else [address_of(server) for server in base.servers]
-    responding, published = yield from _first_published(_candidates(known, endpoints))
+    known_id = known_id or ("" if base is None else base.cluster_id)
+    responding, published = yield from _first_published(_candidates(known, endpoints), known_id)
     if base is None and not _have_common_ca(known[0].ca_pem, published.ca_pem):
         try:
             yield from prove_server(replace(responding, ca_pem=published.ca_pem))
         except CertificateError:
-            base = MergeBase((), "", "")
+            base = MergeBase((), "", "", cluster_id=known_id)
     merged = yield from merge_published(known, base, published, responding)
     return Refreshed(merged.clusters, merged.base, published)
 
@@ -257,6 +277,8 @@ def _next_base(
         ca=digest(ca_pem),
         ways=tuple(one for one in ways if one != Cluster("", one.server)),
         learned=learned,
+        # An edited cluster-info may have lost it.
+        cluster_id=found.cluster_id or (base.cluster_id if base is not None else ""),
     )
 
 
@@ -335,14 +357,16 @@ def _prove(way: Cluster, proved: list[Cluster]) -> DiscoveryExchange[Cluster]:
     return way
 
 
-def _first_published(addresses: Sequence[Cluster]) -> DiscoveryExchange[tuple[Cluster, TrustedCluster]]:
-    """Return the first address that responds, and its cluster-info."""
+def _first_published(addresses: Sequence[Cluster], known_id: str) -> DiscoveryExchange[tuple[Cluster, TrustedCluster]]:
+    """Return the first address at which the known cluster responds, and its cluster-info."""
     last: DiscoveryError | None = None
     for one in addresses:
         if last is not None:
             yield Notice(str(last), keep=True)
         try:
-            return one, (yield from _fetch_published(one))
+            published = yield from _fetch_published(one)
+            check_same_cluster(one.server, known_id, published.cluster_id)
+            return one, published
         except DiscoveryError as error:
             last = error
     # A member knows an address at least.

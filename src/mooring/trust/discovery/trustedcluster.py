@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
-from mooring.trust.discovery.errors import UnusableClusterInfoError
+from mooring.trust.discovery.errors import AnotherClusterError, UnusableClusterInfoError
 from mooring.trust.httpsurl import url_of
 from mooring.trust.kubeconfig import (
     Cluster,
@@ -25,6 +25,7 @@ from mooring.trust.kubeconfig import (
     KubeconfigUser,
     address_of,
     client_cas,
+    cluster_id,
     discovery_cluster,
     other_addresses,
 )
@@ -52,6 +53,8 @@ class TrustedCluster:
     """Pins of CAs whose certificates members are asked to renew. Only a member reads them, from a server that it verified."""
     client_ca_named: bool = False
     """True when cluster-info names the CAs of client certificates. Otherwise they are those of its servers, as kubeadm assumes."""
+    cluster_id: str = ""
+    """Id of the cluster; "" when it publishes none."""
 
     @property
     def server(self) -> str:
@@ -106,7 +109,14 @@ def trusted_cluster(
         named or cluster.ca_pem,
         published=(first, *others),
         client_ca_named=bool(named),
+        cluster_id=cluster_id(cluster),
     )
+
+
+def check_same_cluster(server: str, known_id: str, published_id: str) -> None:
+    """Raise AnotherClusterError when a cluster is not the known one. An id that is not known, or not published, decides nothing."""
+    if known_id and published_id and known_id != published_id:
+        raise AnotherClusterError(f"comparing the cluster of {server}", published_id, known_id)
 
 
 def learned_beside(known: Cluster, found: Cluster) -> Cluster:
