@@ -69,6 +69,12 @@ def test_the_token_must_be_for_one_of_the_audiences(audience: Any, named: str) -
     assert checked(aud=audience) == wanted
 
 
+def test_an_authorized_party_is_no_audience() -> None:
+    """`azp` names the client that requested a token for another: the audiences decide."""
+    assert checked(aud=["kubernetes", "app"], azp="app") == ("", "")
+    assert checked(aud="app", azp="kubernetes") == ("wrong-audience", 'for "app", wants audience kubernetes or other')
+
+
 @pytest.mark.parametrize("header", [{"kid": None}, {"kid": ""}, {"crit": None}, {"crit": []}, {"b64": None}], ids=str)
 def test_a_member_of_the_header_that_is_null_or_empty_is_an_absent_one(header: dict[str, Any]) -> None:
     assert checked(header) == ("", "")

@@ -295,6 +295,15 @@ def test_the_maximum_lifetime_shortens_a_certificate(rule: str, seconds: int | N
     assert certificates(base64.b64decode(status["certificate"]))[0].not_valid_after_utc - NOW == life
 
 
+def test_a_policy_of_thirty_days_for_the_hosts_of_one_domain() -> None:
+    """The example of the design document, line 174 of Kubelet TLS bootstrap."""
+    rules = "[{name: hosts, dnsNames: ['*.k8s.example.com'], maxLifetime: 720h, freshKey: true}]"
+    status = signed(policy(rules), csr(dns=["a.k8s.example.com"]))
+    (leaf,) = certificates(base64.b64decode(status["certificate"]))
+    assert leaf.not_valid_after_utc - leaf.not_valid_before_utc == timedelta(days=30)
+    assert 'the DNS name "a.example.com" matches none of dnsNames' in refusal(rules, dns=["a.example.com"])
+
+
 def test_what_a_person_approved_is_refused_all_the_same() -> None:
     status = signed(policy("[{name: web, commonNames: [db]}]"), csr())
     assert "certificate" not in status

@@ -520,6 +520,12 @@ def test_redirects_end() -> None:
     assert len(net.servers["www.test"].requests) == 6
 
 
+def test_credentials_of_a_document_from_a_url_are_refused_by_default() -> None:
+    net = with_page(HttpResponse(200, WITH_TOKEN.encode()))
+    with pytest.raises(errors.CredentialsRefusedError):
+        net.drive(discover_by_url(URL, polling=ONCE))
+
+
 def test_a_document_from_a_url_may_carry_allowed_credentials() -> None:
     net = with_page(HttpResponse(200, WITH_TOKEN.encode()))
     found = net.drive(discover_by_url(URL, allow_credentials=True, polling=ONCE))
