@@ -276,6 +276,7 @@ def test_a_header_of_a_document(
 PATHS = [
     # (source, path, object to post, whether the administrator asks, status)
     ("000:70", "/api/v1/namespaces/kube-public/configmaps/cluster-info", None, False, 200),
+    ("004:63", "/api/v1/users", {"apiVersion": "v1", "kind": "User", "metadata": {"name": "jane"}}, True, 404),
     ("001:33", "/apis/certificates/v1beta1/certificatesigningrequests/mycsr", None, True, 404),
     (
         "004:401",

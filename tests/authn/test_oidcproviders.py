@@ -1,7 +1,8 @@
 """The files of docs/authentication/oidc-providers.md, with claims as each provider sends them.
 
 Source: the providers' own documentation of their ID tokens (Dex "ID tokens", Keycloak "Protocol mappers", Microsoft "ID token
-claims reference", Okta "ID token payload", Google "OpenID Connect", GitHub "OpenID Connect reference"). Ids are made up.
+claims reference", Okta "ID token payload", Google "OpenID Connect", GitHub "OpenID Connect reference"), and UAA's source of the ID
+token (`IdTokenCreator`). Ids are made up.
 """
 
 from __future__ import annotations
@@ -35,6 +36,14 @@ OVERAGE = {
     "_claim_sources": {"src1": {"endpoint": "https://graph.windows.net/x"}},
 }
 OKTA = {"sub": "00uixa271s6x7qt8I0h7", "groups": ["k8s-ops"], "ver": 1}
+UAA = {
+    "sub": "7f791ea9-9a2b-4d5c-8d5c-0a5d2b1c3e4f",
+    "user_name": "jane",
+    "origin": "ldap",
+    "roles": ["ops"],
+    "azp": "kubernetes",
+    "zid": "uaa",
+}
 GOOGLE = {"sub": "1098", "email": "jane@example.com", "email_verified": True, "hd": "example.com"}
 GITHUB = {
     "sub": "repo:octo/app:environment:prod",
@@ -53,7 +62,7 @@ def by(provider: str, claims: dict[str, Any]) -> UserInfo:
 
 
 def test_each_provider_of_the_page_has_a_file() -> None:
-    assert list(FILES) == ["Dex", "Keycloak", "Entra ID", "Okta", "Google", "GitHub Actions"]
+    assert list(FILES) == ["Dex", "Keycloak", "Entra ID", "Okta", "UAA", "Google", "GitHub Actions"]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +72,8 @@ def test_each_provider_of_the_page_has_a_file() -> None:
         ("Keycloak", KEYCLOAK, "oidc:jane", ("oidc:ops",)),
         ("Entra ID", ENTRA, f"entra:{OBJECT}", ("entra:0760b6cf",)),
         ("Okta", OKTA, "okta:00uixa271s6x7qt8I0h7", ("okta:k8s-ops",)),
+        ("UAA", UAA, "uaa:jane", ("uaa:ops",)),
+        ("UAA", {name: value for name, value in UAA.items() if name != "roles"}, "uaa:jane", ()),
         ("Google", GOOGLE, "google:jane@example.com", ()),
         ("GitHub Actions", GITHUB, "github:octo/app", ("github:octo", "github:env:prod")),
         (
@@ -87,6 +98,7 @@ def test_who_a_token_of_the_provider_is(
         pytest.param("Dex", DEX | {"email_verified": False}, "was verified", id="an address that nobody verified"),
         pytest.param("Entra ID", OVERAGE, "more groups than a token holds", id="groups beyond the token"),
         pytest.param("Entra ID", ENTRA | {"tid": "another"}, "tid", id="another tenant"),
+        pytest.param("UAA", UAA | {"origin": "uaa"}, "origin", id="a user of another origin"),
         pytest.param("Google", {**GOOGLE, "hd": "gmail.com"}, "hd", id="an account of somebody else"),
         pytest.param(
             "Google", {name: value for name, value in GOOGLE.items() if name != "hd"}, "hd", id="a private account"
