@@ -338,7 +338,7 @@ def test_a_line_that_joins_with_a_token(
 def test_a_line_that_joins_with_a_discovery_document(
     served: Served, documents: CommandLine, tmp_path: Path, unused: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """000:38, 46 and 49: a file, an https URL and standard input; http is refused."""
+    """000:38, 46 and 49: a file, an https URL and standard input; http is refused. Each needs a token for the certificate."""
     document = format_kubeconfig(cluster_info_kubeconfig(served.server.url, served.server.ca_pem))
     (tmp_path / "my-cluster.yaml").write_text(document)
     monkeypatch.chdir(tmp_path)
@@ -346,6 +346,8 @@ def test_a_line_that_joins_with_a_discovery_document(
     def joining(name: str) -> tuple[str, ...]:
         return ("--token", FIRST, "--root", str(tmp_path / name), "--node-name", f"{name}-{unused}")
 
+    alone = documents("join", "--discovery-file=my-cluster.yaml")
+    assert (alone.code, "no credential for the certificate request" in alone.err) == (2, True), alone.all
     documents.done("join", "--discovery-file=my-cluster.yaml", *joining("by-file"))
     piped = process("join", "--discovery-file=-", *joining("by-pipe"), stdin=document)
     assert piped.code == 0, piped.err

@@ -267,7 +267,7 @@ def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
         ),
         pytest.param(
             given(discovery_file="f"),
-            "nothing to ask for a certificate with: give --tls-bootstrap-token, or --token, or a --discovery-file",
+            "no credential for the certificate request: give --tls-bootstrap-token, or --token, or a --discovery-file",
             id="a file and nothing to ask with",
         ),
         pytest.param(

@@ -464,7 +464,7 @@ class JoinSettings(MemberSettings):
             discovery = _by_document(self.discovery_file)
             if tls_token is None and not self.allow_discovery_credentials:
                 raise ConfigError(
-                    "nothing to ask for a certificate with: give --tls-bootstrap-token, or --token, "
+                    "no credential for the certificate request: give --tls-bootstrap-token, or --token, "
                     "or a --discovery-file with credentials and --allow-discovery-credentials"
                 )
         else:
