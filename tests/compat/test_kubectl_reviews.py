@@ -47,6 +47,11 @@ REVIEWS: dict[str, tuple[str, dict[str, Any], Callable[[Status], bool]]] = {
         {"nonResourceAttributes": {"verb": "get", "path": "/metrics"}},
         lambda status: status["allowed"] is True,
     ),
+    "JoinToken": (
+        "mooring.dev/v1alpha1",
+        {"nodeName": "web-*"},
+        lambda status: bool(status["token"]) and bool(status["expirationTimestamp"]),
+    ),
     "SelfSubjectRulesReview": ("authorization.k8s.io/v1", {"namespace": "default"}, _rules),
 }
 
