@@ -16,7 +16,7 @@ from mooring.cli import kubeconfigrefresh
 from mooring.pki.x509.bundles import certificates
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.kubeconfigtext import parse_kubeconfig
-from tests.support.commandline import CommandLine, mooring
+from tests.support.commandline import CommandLine, mooring, process
 from tests.support.liveserver import LiveServer, start_server
 from tests.support.polling import eventually
 from tests.support.ports import free_port
@@ -177,6 +177,39 @@ def test_an_entry_that_changed_meanwhile_is_left_alone(
     monkeypatch.setattr(kubeconfigrefresh, "write", changed)
     assert "was changed by another program meanwhile" in refreshed(mooring, bob)["problem"]
     assert bob.read_text() == other
+
+
+def test_an_address_without_tls_is_refused(mooring: CommandLine, server: LiveServer, tmp_path: Path) -> None:
+    bob = issued(mooring, server, tmp_path / "bob.conf")
+    content = bob.read_text().replace("https://", "http://")
+    bob.write_text(content)
+    assert "is not https: nothing proves what its cluster publishes" in refreshed(mooring, bob)["problem"]
+    assert bob.read_text() == content
+
+
+def test_a_kubeconfig_that_can_be_read_once_is_an_error(server: LiveServer) -> None:
+    outcome = process("kubeconfig", "refresh", "--kubeconfig", "/dev/stdin", stdin=server.kubeconfig.read_text())
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "was changed by another program meanwhile" in outcome.err
+
+
+def test_the_cluster_of_another_context_is_no_further_address(
+    mooring: CommandLine, server: LiveServer, tmp_path: Path
+) -> None:
+    """As with two clusters of one CA, each named by its address."""
+    bob, gone = issued(mooring, server, tmp_path / "bob.conf"), f"127.0.0.1:{free_port()}"
+    config = yaml.safe_load(bob.read_text())
+    other = {
+        "server": server.url,
+        "certificate-authority-data": config["clusters"][0]["cluster"]["certificate-authority-data"],
+    }
+    config["clusters"].append({"name": server.endpoint, "cluster": other})
+    config["contexts"].append({"name": "other", "context": {"cluster": server.endpoint, "user": "bob"}})
+    config["clusters"][0]["cluster"]["server"] = f"https://{gone}"
+    bob.write_text(yaml.safe_dump(config))
+    content = bob.read_text()
+    assert "nothing answers there" in refreshed(mooring, bob)["problem"]
+    assert bob.read_text() == content
 
 
 def status_id(mooring: CommandLine, server: LiveServer) -> str:

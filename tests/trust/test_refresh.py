@@ -146,6 +146,17 @@ def test_a_pin_vouches_for_the_ca_and_not_for_another_cluster() -> None:
     assert net.drive(follow_cluster(known(A), None, "two")).base == base(A, cluster_id="two")
 
 
+@pytest.mark.parametrize(
+    "unproved", [{"server": "http://a.test:6443"}, {"insecure_skip_tls_verify": True}], ids=["http", "not verified"]
+)
+@pytest.mark.parametrize("read", [refresh_cluster, follow_cluster])
+def test_what_nothing_proves_is_not_asked_for(read: Any, unproved: dict[str, Any]) -> None:
+    net = network(info(A, ca=OTHER_CA), A)
+    with pytest.raises(errors.DiscoveryError, match="nothing proves what it publishes"):
+        net.drive(read([replace(*known(A), **unproved)], None))
+    assert net.servers[A].requests == []
+
+
 def test_nothing_is_taken_over_that_does_not_answer() -> None:
     with pytest.raises(errors.EndpointDownError):
         network(info(B), A).drive(refresh_cluster(known(A), base(A)))

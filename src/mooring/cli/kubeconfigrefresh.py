@@ -36,6 +36,7 @@ from mooring.settings.declaration import split_commas
 from mooring.trust.discovery.pins import Pin, parse_pin, pin_of, pins_of
 from mooring.trust.discovery.refresh import BASE, Refreshed, merge_base
 from mooring.trust.discovery.trustedcluster import TrustedCluster
+from mooring.trust.httpsurl import is_https
 from mooring.trust.kubeconfig import (
     Cluster,
     Kubeconfig,
@@ -46,6 +47,8 @@ from mooring.trust.kubeconfig import (
     other_addresses,
 )
 from mooring.trust.kubeconfigtext import add_entries, parse_kubeconfig, remove_entries, set_fields
+
+_CHANGED = "the cluster {} of {} was changed by another program meanwhile; run this again"
 
 
 @dataclass(slots=True)
@@ -148,9 +151,15 @@ def _refreshed(path: Path, name: str, pins: Collection[Pin], clock: Clock, *, dr
     try:
         config = kubeconfigfiles.read(path)
         entry = config.cluster(name)
-        assert entry is not None  # the file is the one that has it
+        if entry is None:
+            raise ConfigError(_CHANGED.format(name, path))
         done.server = entry.server
-        flat, others = flatten_cluster(entry, _read), other_addresses(config, entry)
+        if not is_https(entry.server):
+            raise ConfigError(f"the server {entry.server} is not https: nothing proves what its cluster publishes")
+        # The cluster of another context is not an address of this one, though it may have the same CA.
+        used = {one.cluster for one in config.contexts}
+        others = tuple(one for one in other_addresses(config, entry) if one.name not in used)
+        flat = flatten_cluster(entry, _read)
         found = asyncio.run(follow((flat, *others), merge_base(entry), pins, clock))
         done.changes, done.server = described(flat, others, found), found.clusters[0].server
         done.warnings = [
@@ -220,7 +229,7 @@ def _warning(user: KubeconfigUser, known: bytes, published: TrustedCluster) -> s
         now, before = (bundles.certificates_among(pem) if pem else () for pem in (published.client_ca_pem, known))
     except (ConfigError, PkiError):
         return ""
-    if leaf is None:
+    if leaf is None or not now:
         return ""
     issuer = next((ca for ca in now if leaf.is_issued_by(ca)), None)
     if issuer is not None and str(pin_of(issuer)) in published.superseded:
@@ -243,9 +252,7 @@ def write(path: Path, before: Cluster, others: Sequence[Cluster], found: Refresh
         config = parse_kubeconfig(text)
         present = config.cluster(before.name)
         if present is None or (present.server, present.ca_pem) != (before.server, before.ca_pem):
-            raise ConfigError(
-                f"the cluster {before.name} of {path} was changed by another program meanwhile; run this again"
-            )
+            raise ConfigError(_CHANGED.format(before.name, path))
         changed = set_fields(text, "clusters", before.name, _fields(before, found)).encode()
         wanted = {address_of(one.server): one for one in found.clusters[1:]} if others else {}
         there = {one.name for one in others}

@@ -330,9 +330,13 @@ class KubeconfigFiles:
         return touched | ({self._owner_of_current()} if plan.current else set())
 
     def owner(self, kind: str, name: str) -> Path:
-        """Return the first file that has an entry: the merged kubeconfig has that one."""
-        pairs = zip(self._paths, self._configs(), strict=True)
-        return next(path for path, config in pairs if any(entry.name == name for entry in getattr(config, kind)))
+        """Return the first file that has an entry: the merged kubeconfig has that one. Raises ConfigError when none has it."""
+        for path, config in zip(self._paths, self._configs(), strict=True):
+            if any(entry.name == name for entry in getattr(config, kind)):
+                return path
+        raise ConfigError(
+            f'the kubeconfig has no entry "{name}" of its {kind} any more: another program changed it meanwhile; run this again'
+        )
 
     def _owner_of_current(self) -> Path:
         pairs = zip(self._paths, self._configs(), strict=True)

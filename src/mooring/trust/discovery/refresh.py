@@ -41,7 +41,7 @@ from mooring.trust.discovery.trustedcluster import (
     trusted_cluster,
 )
 from mooring.trust.httpexchange import send
-from mooring.trust.httpsurl import url_of
+from mooring.trust.httpsurl import is_https, url_of
 from mooring.trust.kubeconfig import Cluster, address_of
 
 BASE = "mooring.dev/cluster-info"
@@ -376,6 +376,11 @@ def _first_published(addresses: Sequence[Cluster], known_id: str) -> DiscoveryEx
 
 def _fetch_published(cluster: Cluster) -> DiscoveryExchange[TrustedCluster]:
     """Return the cluster-info of a server that the CAs of `cluster` verify. Raises DiscoveryError."""
+    if not is_https(cluster.server) or cluster.insecure_skip_tls_verify:
+        raise DiscoveryError(
+            f"reading cluster-info of {cluster.server}",
+            "nothing proves what it publishes, because TLS is not used or not verified; correct the address of the server",
+        )
     step = f"fetching cluster-info from {cluster.server} with TLS verified"
     data = read_cluster_info(step, (yield from send(cluster_info_request(cluster.server, trust_of(cluster)))))
     if clusterinfo.KUBECONFIG_KEY not in data:
