@@ -87,6 +87,18 @@ def test_files_of_a_member_that_are_damaged(member: Member) -> None:
     check(judge_files(member.files, "", NOW), FAILED, "no certificate of a node")
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(b"junk", "cannot be used"), (ThrowawayCA().certificate_pem, "does not hold the CA that signed this certificate")],
+)
+def test_a_ca_crt_that_does_not_vouch_for_the_member(member: Member, content: bytes, problem: str) -> None:
+    member.state.ca.parent.mkdir(parents=True, exist_ok=True)
+    member.state.ca.write_bytes(content)
+    check(judge_files(member.files, "", NOW), WARNING, f"{member.state.ca} {problem}", "move it away")
+    member.state.ca.write_bytes(content + member.ca.certificate_pem if problem.startswith("does") else b"")
+    check(judge_files(member.files, "", NOW), OK)
+
+
 def test_files_that_other_users_can_read(member: Member) -> None:
     path = member.state.kubeconfig
     path.chmod(0o604)
@@ -180,6 +192,11 @@ def test_directories_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.
     check(judge_disk(files, tmp_path), FAILED, "cannot be written, even by root")
 
 
+def test_a_place_that_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "etc").symlink_to("nowhere")
+    check(judge_disk(read_files(tmp_path), tmp_path), FAILED, f"{tmp_path / 'etc'} is no directory", "move it away")
+
+
 def test_directories_where_another_user_may_write(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc").chmod(0o777)
@@ -250,6 +267,7 @@ def request(*conditions: tuple[str, str], certificate: bytes = b"") -> Obj:
     ("found", "result", "text"),
     [
         ({}, FAILED, "waits for a person; approve it with `mooring csr approve csr-1`"),
+        (request(("NeedsApproval", "NodeNameTaken")), FAILED, "waits for a person (NodeNameTaken); approve it with"),
         (request(("Denied", "not you")), FAILED, "was denied: not you"),
         (request(("Denied", "")), FAILED, "was denied: no reason is given"),
         (request(("Approved", ""), ("Failed", "no key")), FAILED, "failed at the signer: no key"),

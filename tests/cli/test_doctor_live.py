@@ -21,9 +21,11 @@ from mooring.agent.pairfiles import Pair
 from mooring.agent.state import NodeState
 from mooring.agent.steps import JoinError
 from mooring.cli.main import SECRET_OPTIONS
+from mooring.secret import Secret
 from mooring.trust.bootstraptoken.token import BootstrapToken
-from mooring.trust.doctor import SILENT, TcpAttempt
-from mooring.trust.kubeconfig import Cluster, cluster_info_kubeconfig
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.doctor import SILENT, STEPS, TcpAttempt
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, cluster_info_kubeconfig, user_kubeconfig
 from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support.apiserverpeer import TOKEN, api_server, closed_port, pin
 from tests.support.commandline import CommandLine, Outcome, mooring, process
@@ -126,7 +128,13 @@ def test_a_proxy_that_does_not_listen(doctor: Doctor, monkeypatch: pytest.Monkey
     port = closed_port()
     monkeypatch.setenv("HTTPS_PROXY", f"http://joe:verysecretword@127.0.0.1:{port}")
     found = doctor("192.0.2.1:6443")
-    check(found, "tcp", 11, f"port {port}")
+    check(
+        found,
+        "tcp",
+        11,
+        f"the proxy (http://127.0.0.1:{port}): no connection to port {port}",
+        "NO_PROXY excepts servers",
+    )
     assert found["by"]["proxy"]["facts"] == {"proxy": f"http://127.0.0.1:{port}", "source": "HTTPS_PROXY"}
     assert "verysecretword" not in json.dumps(found)
 
@@ -147,6 +155,8 @@ def test_a_way_through_a_proxy(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) 
         assert {head.split(" ")[1] for head in proxy.heads if head} == {"api.test:6443"}
         monkeypatch.setenv("HTTPS_PROXY", refusing.url)
         check(doctor("api.test:6443"), "tcp", 11, "refuses: HTTP/1.1 403 Forbidden by policy", "NO_PROXY")
+        monkeypatch.setenv("HTTPS_PROXY", refusing.url.replace("http://", "http://joe:verysecretword@"))
+        check(doctor("api.test:6443"), "tcp", 11, "refuses", "403 Forbidden by policy", "NO_PROXY")
         monkeypatch.setenv("HTTPS_PROXY", proxy.url.replace("http:", "socks4:"))
         check(doctor("api.test:6443"), "proxy", 11, "HTTPS_PROXY", "NO_PROXY")
         monkeypatch.setenv("NO_PROXY", "127.0.0.0/8")
@@ -269,6 +279,32 @@ def test_an_unknown_token_id(doctor: Doctor) -> None:
     with http_peer(api_server(ca, TOKEN, "fedcba.1123456789abcdef"), ca.server()) as peer:
         found = doctor(peer.endpoint, "--token", "zzzzzz.1123456789abcdef")
     check(found, "signature", 14, 'no signature for token id "zzzzzz"', "tokens that sign: abcdef, fedcba")
+
+
+def test_a_cluster_info_by_which_no_machine_can_join(doctor: Doctor, tmp_path: Path) -> None:
+    ca, texts = ThrowawayCA(), [""]
+
+    def answer(asked: ReceivedRequest) -> Reply:
+        data = {"kubeconfig": texts[0].replace("SERVER", "https://" + asked.headers["Host"])}
+        found = json.dumps({**clusterinfo.config_map("", b""), "data": data}).encode()
+        return Reply(200, found) if asked.path == clusterinfo.PATH else api_server(ca)(asked)
+
+    with http_peer(answer, ca.server()) as peer:
+        texts[0] = "not: [yaml"
+        check(doctor(peer.endpoint), "cluster-info", 14, "ask the cluster's administrator to repair it")
+        document = tmp_path / "discovery.conf"
+        document.write_text(format_kubeconfig(cluster_info_kubeconfig(peer.url, ca.certificate_pem)))
+        found = doctor("--discovery-file", str(document))
+        assert (found["healthy"], found["by"]["cluster-info"]["result"]) == (True, "warning")
+        texts[0] = format_kubeconfig(cluster_info_kubeconfig("SERVER", b""))
+        found = doctor(peer.endpoint)
+        assert (found["healthy"], found["by"]["cluster-info"]["message"]) == (True, "cluster-info names no CA")
+        user = KubeconfigUser("x", token=Secret("verysecretword"))
+        texts[0] = format_kubeconfig(user_kubeconfig("SERVER", ca.certificate_pem, user))
+        found = doctor(peer.endpoint)
+    assert (found["healthy"], found["by"]["cluster-info"]["result"]) == (True, "warning")
+    assert 'user "x" has a token' in found["by"]["cluster-info"]["message"]
+    assert "verysecretword" not in json.dumps(found)
 
 
 def test_a_token_that_the_server_does_not_accept(doctor: Doctor) -> None:
@@ -418,6 +454,16 @@ def test_a_name_that_another_machine_has(doctor: Doctor, live_server: LiveServer
     check(found, "name", 16, 'a node in use of the name "taken"', "--node-name")
 
 
+def test_a_name_whose_node_is_there_and_not_in_use(doctor: Doctor, live_server: LiveServer) -> None:
+    token = live_server.create_token()
+    live_server.run(lambda client: client.create("nodes", {"metadata": {"name": "gone"}}))
+    found = doctor(*flags(live_server, token), "--node-name", "gone")
+    assert found["by"]["name"]["result"] == "warning"
+    assert 'a Node "gone", which is not in use' in found["by"]["name"]["message"]
+    assert "kubectl delete node gone" in found["by"]["name"]["remedy"]
+    assert found["summary"].endswith("; look at: name")
+
+
 def test_a_request_that_waits_for_a_person(doctor: Doctor, manual_approval: LiveServer, tmp_path: Path) -> None:
     token = manual_approval.create_token(groups=("system:bootstrappers:manual",))
     root = tmp_path / "waiting"
@@ -558,6 +604,30 @@ def test_without_an_address_and_without_files(mooring: CommandLine, tmp_path: Pa
     outcome = mooring("doctor", "--root", str(tmp_path))
     assert outcome.code == 2
     assert "give ADDRESS" in outcome.err
+
+
+def test_a_certificate_is_not_sent_to_a_server_that_nothing_proves(doctor: Doctor, tmp_path: Path) -> None:
+    ca, root = ThrowawayCA(), tmp_path / "root"
+    state, pair = NodeState(root), ca.node("worker-1")
+    state.client.write_pair(Pair((pair.certificate,), pair.key), datetime.now(UTC))
+    with http_peer(api_server(ca), ThrowawayCA("another").server()) as peer:
+        state.write_kubeconfig((Cluster("", peer.url, insecure_skip_tls_verify=True),))
+        check(doctor(), "certificate", 17, "insecure-skip-tls-verify", "the certificate is not sent")
+        assert {one.path for one in peer.requests} == {"/version"}
+
+
+@pytest.mark.parametrize("text", ["{", None])
+def test_files_of_a_member_that_name_no_server(doctor: Doctor, tmp_path: Path, text: str | None) -> None:
+    ca, state = ThrowawayCA(), NodeState(tmp_path / "root")
+    pair = ca.node("worker-1")
+    state.client.write_pair(Pair((pair.certificate,), pair.key), datetime.now(UTC))
+    if text is not None:
+        state.kubeconfig.parent.mkdir(parents=True)
+        state.kubeconfig.write_text(text)
+    found = doctor()
+    check(found, "files", 10, "join again with a token")
+    assert (found["address"], len(found["steps"])) == ("", len(STEPS))
+    assert found["by"]["tcp"]["message"] == "the files here name no server, and no ADDRESS is given"
 
 
 def test_no_secret_is_printed(live_server: LiveServer, tmp_path: Path) -> None:

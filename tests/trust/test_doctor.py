@@ -114,6 +114,13 @@ UNRESOLVED = doctor.judge_unresolved("api.test", "name or service not known", is
         ("pin", doctor.failed("the pin is wrong"), "verifying: the pin is wrong; compare", True),
         ("signature", doctor.failed("no signature (tokens that sign: none)"), "no signature; make one", True),
         ("api", doctor.failed("a captive portal"), "status 302", False),
+        (
+            "clock",
+            doctor.failed("this machine's clock is 61 s behind the server's: x"),
+            "this machine's clock is 60 s",
+            True,
+        ),
+        ("clock", doctor.failed("this machine's clock is 61 s behind the server's: x"), "not valid yet", False),
     ],
 )
 def test_an_error_that_names_the_cause_already(step: str, judgement: Judgement, error: str, is_said: bool) -> None:

@@ -354,10 +354,10 @@ class _Waiting:
         # Before the certificate, as in client-go: Denied and Failed are final also where there is one.
         for kind, what in (("Denied", "was denied"), ("Failed", "could not be signed")):
             if kind in conditions:
-                outcome = f"{what}{_reason_suffix(conditions[kind])}"
+                outcome = f"{what}{reason_suffix(conditions[kind])}"
                 message = f"the request {self._name} {outcome}"
                 raise RequestEndedError(message, conditions[kind].get("reason", ""), outcome)
-        held = _reason_suffix(conditions.get(HELD, {}))
+        held = reason_suffix(conditions.get(HELD, {}))
         if ("Approved" in conditions, held) != (self._approved, self._held):
             self._approved, self._held = "Approved" in conditions, held
             self._changed.set()
@@ -417,6 +417,7 @@ def certificate_of(request: Obj) -> bytes:
     return base64_field((request.get("status") or {}).get("certificate"))
 
 
-def _reason_suffix(condition: Obj) -> str:
+def reason_suffix(condition: Obj) -> str:
+    """Return reason and message of a condition, in brackets; "" for one without."""
     parts = [part for part in (condition.get("reason"), condition.get("message")) if part]
     return f" ({': '.join(parts)})" if parts else ""

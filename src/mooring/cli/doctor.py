@@ -192,6 +192,9 @@ def _k3s_way(given: Given, options: DoctorOptions) -> DoctorOptions:
     token = settings.token
     if token is None and settings.token_file:
         token = Secret(read_limited(Path(settings.token_file), MAX_TOKEN_FILE).strip()) or None
+    # --token of this command is that of kubeadm's way, with another variable.
+    if token is None and (text := os.environ.get("K3S_TOKEN")):
+        token = Secret(text)
     addresses = tuple(address_of(url) for url in settings.server)
     with given.explained("token"):
         k3s_token = k3s.parse_token(token.reveal()) if token else None

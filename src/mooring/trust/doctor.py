@@ -65,7 +65,7 @@ STEPS: tuple[DoctorStep, ...] = (
     DoctorStep("api", SERVER, ("tls",)),
     DoctorStep("cluster-info", TRUST, ("api",)),
     DoctorStep("signature", TRUST, ("cluster-info",)),
-    DoctorStep("pin", TRUST, ("cluster-info",)),
+    DoctorStep("pin", TRUST, ("cluster-info", "signature")),
     # A credential is sent over verified TLS only, and none verifies while the clock is wrong.
     DoctorStep("token", TOKEN, ("clock", "signature", "pin")),
     DoctorStep("name", NAME, ("token",)),
@@ -152,6 +152,9 @@ class FinishedStep:
         # A join has other words for the step, and a bracket adds no other cause.
         message = _BRACKETS_AT_END.sub("", self.judgement.message)
         outcomes = {one["outcome"] for one in self.judgement.facts.get("attempts", ())}
+        if self.step.kind == CLOCK:
+            # The offset was measured twice.
+            message = CLOCK_OFF
         return (message.partition(": ")[2] or message) in error or (
             bool(outcomes) and all(any(words in error for words in SAME_CAUSES.get(one, ())) for one in outcomes)
         )
@@ -416,6 +419,10 @@ LONGEST_AHEAD = timedelta(days=1)
 """Certificates and tokens of a day are common: this machine would take each for expired."""
 
 
+CLOCK_OFF = "this machine's clock is"
+"""Beginning of the sentence about a clock, here and in the errors of a join."""
+
+
 def judge_clock(
     now: datetime, server_time: datetime | None, certificates: Sequence[tuple[str, datetime, datetime]]
 ) -> Judgement:
@@ -425,7 +432,7 @@ def judge_clock(
     offset = (now - server_time).total_seconds()
     facts = {"offsetSeconds": round(offset, 1), "serverTime": rfc3339(server_time), "now": rfc3339(now)}
     side = "behind" if offset < 0 else "ahead of"
-    text = f"this machine's clock is {abs(round(offset))} s {side} the server's"
+    text = f"{CLOCK_OFF} {abs(round(offset))} s {side} the server's"
     remedy = "set the clocks by NTP (timedatectl), then try again"
     invalid = [
         f"{name} is valid by the server's clock and not by this one"

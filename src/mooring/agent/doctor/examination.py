@@ -130,13 +130,13 @@ class Examination:
         self.clock = clock
         self.files: LocalFiles = read_files(options.root, options.data_dir)
 
-    def addresses(self) -> tuple[str, ...]:
-        """Return the addresses to examine, as `host:port`. Raises NoAddressError."""
+    def addresses(self, *, may_lack: bool = False) -> tuple[str, ...]:
+        """Return the addresses to examine, as `host:port`. Raises NoAddressError when there is none, unless that `may_lack`."""
         options = self.options
         document = options.document.clusters if options.document is not None else ()
         ways = document or self.files.clusters
         found = options.addresses or tuple(dict.fromkeys(address_of(one.server) for one in ways))
-        if not found:
+        if not found and not may_lack:
             where = "" if options.root == Path("/") else f" below {options.root}"
             hidden = "; files of a cluster are there, and only root may read them" if self.files.unreadable else ""
             raise NoAddressError(

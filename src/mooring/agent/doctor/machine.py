@@ -24,7 +24,8 @@ from mooring.client.files import ROOT, SPARE
 from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.identity import NODE_PREFIX
-from mooring.pki.x509 import names
+from mooring.pki.errors import PkiError
+from mooring.pki.x509 import bundles, names
 from mooring.trust.doctor import Judgement, failed, failed_by, ok, skipped, warning
 from mooring.trust.kubeconfig import Cluster, address_of
 
@@ -53,6 +54,7 @@ class LocalFiles:
     problems: tuple[str, ...] = ()
     unreadable: tuple[Path, ...] = ()
     exposures: tuple[str, ...] = ()
+    ca_problem: str = ""
     is_interrupted: bool = False
 
     @property
@@ -80,18 +82,31 @@ def read_files(root: Path, data_dir: str = DATA_DIR) -> LocalFiles:
     is_there = any(map(os.path.lexists, named))
     if not is_there and agent.has_joined():
         return _read_agent_files(agent)
+    pair = state.client.peek()
     return LocalFiles(
         "kubeadm" if is_there else "",
         state.record,
         places,
         state.read_clusters(),
-        state.client.peek(),
+        pair,
         state.read_pending_key(),
         state.problems(),
         _unreadable(named) + hidden,
         tuple(state.exposures()),
+        _ca_problem(state, pair),
         os.path.lexists(state.bootstrap) or os.path.lexists(state.pending_key),
     )
+
+
+def _ca_problem(state: NodeState, pair: Pair | None) -> str:
+    """Return why a kubelet could not verify clients by ca.crt; "" where that is not known."""
+    try:
+        cas = bundles.certificates_among(found) if (found := state.read_ca()) else ()
+    except (ConfigError, PkiError) as error:
+        return f"{state.ca} cannot be used: {error}"
+    if not cas or pair is None or any(map(pair.leaf.is_issued_by, cas)):
+        return ""
+    return f"{state.ca} does not hold the CA that signed this certificate"
 
 
 def _read_agent_files(agent: AgentFiles) -> LocalFiles:
@@ -109,6 +124,7 @@ def _read_agent_files(agent: AgentFiles) -> LocalFiles:
         tuple(filter(None, (agent.client.problem(),))),
         _unreadable(named),
         tuple(agent.exposures()),
+        "",
         os.path.lexists(agent.client.next_key),
     )
 
@@ -170,6 +186,8 @@ def judge_files(files: LocalFiles, node_name: str, now: datetime) -> Judgement:
             "mooring agent asks for another one, without a token",
             **facts,
         )
+    if files.ca_problem:
+        return warning(f"{text}; {files.ca_problem}", "move it away: mooring agent writes it again", **facts)
     if files.exposures:
         reason, _, remedy = files.exposures[0].rpartition(": ")
         return warning(f"{text}; {reason}", remedy, **facts)
@@ -200,7 +218,10 @@ def judge_disk(files: LocalFiles, root: Path) -> Judgement:
             NodeState(root).check_places()
         except ConfigError as error:
             return failed_by(str(error))
-    problems: list[tuple[str, str]] = []
+    above = dict.fromkeys(one for place in files.places for one in (place, *place.parents))
+    problems = [
+        (f"{one} is no directory", "move it away") for one in above if os.path.lexists(one) and not _is_directory(one)
+    ]
     closed: list[str] = []
     for place in dict.fromkeys(map(_nearest, files.places)):
         try:
@@ -231,7 +252,11 @@ def judge_disk(files: LocalFiles, root: Path) -> Judgement:
 
 def _nearest(path: Path) -> Path:
     """Return the path, or the nearest directory above it that exists."""
-    return next((one for one in (path, *path.parents) if os.path.isdir(one)), Path("/"))  # noqa: PTH112 - swallows EACCES
+    return next(filter(_is_directory, (path, *path.parents)), Path("/"))
+
+
+def _is_directory(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112 - swallows EACCES
 
 
 async def judge_service(files: LocalFiles, root: Path, seconds: float, *, is_fresh: bool) -> Judgement:

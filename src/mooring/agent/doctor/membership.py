@@ -41,7 +41,12 @@ async def check_name(exam: Examination, target: ProbedAddress) -> Judgement:
             f"choose another with --node-name, or if that machine is gone, delete it with `kubectl delete node {name}`",
             nodeName=name,
         )
-    return ok(f"the node {name} is there and not in use", nodeName=name)
+    return warning(
+        f'the cluster has a Node "{name}", which is not in use',
+        "another key under this name waits for a person: choose another with --node-name, or, if that machine is gone, delete it "
+        f"with `kubectl delete node {name}`",
+        nodeName=name,
+    )
 
 
 async def check_request(exam: Examination, target: ProbedAddress) -> Judgement:
@@ -70,6 +75,12 @@ async def check_certificate(exam: Examination, target: ProbedAddress) -> Judgeme
     user = certificate_user(exam.files.pair)
     if user is None:
         return skipped("this machine has no certificate")
+    known = exam.files.cluster_at(target.address)
+    if known is not None and known.insecure_skip_tls_verify:
+        return failed(
+            "the kubeconfig of this node says insecure-skip-tls-verify: nothing proves the server, and the certificate is not sent",
+            "name the CA of the cluster there, or join again",
+        )
     way = exam.member_way(target)
     if way is None:
         return skipped("the certificate here is of another cluster")
@@ -116,7 +127,8 @@ def _judge_request(found: Obj, name: str) -> Judgement:
             return failed(f"the request {name} {word}: {reason}", "join again with a token that fits", request=name)
     if "Approved" not in by_type:
         approve = f"approve it with {certificaterequest.how_to_approve(name)}"
-        return failed(f"the request {name} waits for a person", approve, request=name)
+        why = certificaterequest.reason_suffix(by_type.get(certificaterequest.HELD, {}))
+        return failed(f"the request {name} waits for a person{why}", approve, request=name)
     if certificaterequest.certificate_of(found):
         return ok(f"the request {name} is approved and signed: join again to fetch it", request=name)
     return failed(f"the request {name} is approved and not signed", "see the log of the signer", request=name)

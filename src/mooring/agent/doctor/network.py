@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from urllib.parse import urlsplit
 
@@ -22,12 +23,13 @@ from mooring.trust import doctor
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.fetch import connection_error, read_cluster_info
 from mooring.trust.doctor import Judgement, failed, ok, skipped
-from mooring.trust.httpexchange import HttpFailure
+from mooring.trust.httpexchange import PROXY, HttpFailure
 from mooring.trust.httpproxy import Proxy, ProxySettingError
 from mooring.trust.httpsurl import dialled_host, is_address, tls_name
 from mooring.trust.joinconfiguration import vouched_cas
 from mooring.trust.kubeconfig import address_of
 
+CHECK_PROXY = "check the proxy, and the setting that names it: NO_PROXY excepts servers"
 PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy")
 EXCEPTION_VARIABLES = ("NO_PROXY", "no_proxy")
 
@@ -62,11 +64,13 @@ async def check_names(exam: Examination, target: ProbedAddress) -> Judgement:
         async with asyncio.timeout(exam.options.timeout):
             target.resolved = await probes.resolve(host, port)
     except UnresolvedError as error:
-        return doctor.judge_unresolved(host, str(error), is_final=error.is_final, in_hosts=in_hosts)
+        reason, is_final = str(error), error.is_final
     except TimeoutError:
-        reason = f"no answer within {exam.options.timeout:g} s"
-        return doctor.judge_unresolved(host, reason, is_final=False, in_hosts=in_hosts)
-    return doctor.judge_names(host, target.resolved, is_address=False, in_hosts=in_hosts)
+        reason, is_final = f"no answer within {exam.options.timeout:g} s", False
+    else:
+        return doctor.judge_names(host, target.resolved, is_address=False, in_hosts=in_hosts)
+    judgement = doctor.judge_unresolved(host, reason, is_final=is_final, in_hosts=in_hosts)
+    return _about_proxy(target, judgement)
 
 
 async def check_tcp(exam: Examination, target: ProbedAddress) -> Judgement:
@@ -80,9 +84,19 @@ async def check_tcp(exam: Examination, target: ProbedAddress) -> Judgement:
         target.place = DialledPlace(good.address, port, tunnel)
         proxy = target.proxy if target.proxy is not None and _can_tunnel(target.proxy) else None
         if proxy is not None and (refusal := await probes.refused_tunnel(target.place, exam.options.timeout)):
-            remedy = "check the proxy, and the setting that names it: NO_PROXY excepts servers"
-            return failed(proxy.refusal(refusal), remedy)
-    return doctor.judge_tcp(port, attempts)
+            return failed(proxy.refusal(refusal), CHECK_PROXY)
+        if target.proxy is not None and proxy is None:
+            reply = await exam.version(target)
+            if isinstance(reply, HttpFailure) and reply.kind == PROXY:
+                raise connection_error("connecting the server", reply)
+    return _about_proxy(target, doctor.judge_tcp(port, attempts))
+
+
+def _about_proxy(target: ProbedAddress, judgement: Judgement) -> Judgement:
+    """Return the judgement of names or connections, which says where it is about the proxy."""
+    if target.proxy is None or judgement.result == doctor.OK:
+        return judgement
+    return replace(judgement, message=f"the proxy ({target.proxy.shown_url}): {judgement.message}", remedy=CHECK_PROXY)
 
 
 def _can_tunnel(proxy: Proxy) -> bool:

@@ -27,8 +27,8 @@ from mooring.trust.doctor import CONNECTED, NO_ROUTE, REFUSED, SILENT, SeenCerti
 HOSTS = Path("/etc/hosts")
 MAX_HOSTS = 1 << 20
 """Bytes of /etc/hosts: lists that block advertisements have some 100 kB."""
-MAX_ADDRESSES = 8
-"""Addresses of one name that are tried: more than a control plane has servers."""
+MAX_ADDRESSES = 64
+"""Addresses of one name that are tried, at the same time: more than a control plane has servers."""
 PIECE = 1 << 14
 """Bytes of one read: a TLS record."""
 MAX_HEAD = 1 << 14

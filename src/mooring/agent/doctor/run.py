@@ -46,7 +46,7 @@ CLUSTER: Mapping[str, Work] = {
 
 
 async def diagnose(options: DoctorOptions, clock: Clock, notify: Notify = ignore) -> Diagnosis:
-    """Perform every step and return what was found. Raises NoAddressError."""
+    """Perform every step and return what was found. Raises NoAddressError, unless the files that would name one are broken."""
     exam = Examination(options, clock)
     files, finished = exam.files, dict[str, FinishedStep]()
 
@@ -70,10 +70,12 @@ async def diagnose(options: DoctorOptions, clock: Clock, notify: Notify = ignore
             )
         done[name] = FinishedStep(doctor.BY_NAME[name], judgement, clock.monotonic() - started)
 
-    addresses = exam.addresses()
     await perform("files", lambda: machine.judge_files(files, options.node_name, clock.now()), finished)
     await perform("machine-id", lambda: machine.judge_machine(files, options.machine), finished)
     await perform("disk", lambda: machine.judge_disk(files, options.root), finished)
+    if not (addresses := exam.addresses(may_lack=finished["files"].judgement.result == doctor.FAILED)):
+        unknown = skipped("the files here name no server, and no ADDRESS is given")
+        return Diagnosis("", tuple(finished.get(one.name) or FinishedStep(one, unknown) for one in doctor.STEPS))
     tried: list[tuple[int, ProbedAddress, dict[str, FinishedStep]]] = []
     for address in addresses:
         target, steps = ProbedAddress(address, exam.way(address)), dict[str, FinishedStep]()

@@ -53,6 +53,10 @@ async def prove(exam: Examination, target: ProbedAddress) -> tuple[bytes, Judgem
         return found.ca_pem, ok("the CA of the server is the one that the token names")
     if not found.ca_pem:
         return b"", ok("the CAs of this machine verify the server, and the token names no other")
+    if exam.options.k3s_token is None:
+        return found.ca_pem, warning(
+            "no token is given, which would name the CA: a join trusts the CA that answers first"
+        )
     return found.ca_pem, warning(
         "the token carries no hash of the CA: a join trusts the CA that answers first",
         "use the whole token of the server (K10<hash>::…)",

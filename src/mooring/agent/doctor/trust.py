@@ -11,9 +11,10 @@ from mooring.client.cluster import ClusterClient
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, UnauthorizedError
 from mooring.trust.answertext import explained_by
 from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.errors import NotSetUpError, SignatureMissingError
+from mooring.trust.discovery.editedclusterinfo import credentials_in
+from mooring.trust.discovery.errors import NotSetUpError, SignatureMissingError, UnusableClusterInfoError
 from mooring.trust.discovery.fetch import pinned_ca, read_cluster_info
-from mooring.trust.doctor import Judgement, failed, failed_by, ok, skipped, warning
+from mooring.trust.doctor import WARNING, Judgement, failed, failed_by, ok, skipped, warning
 from mooring.trust.joinconfiguration import ByToken, vouched_cas
 
 REVIEW_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -39,7 +40,23 @@ async def check_cluster_info(exam: Examination, target: ProbedAddress) -> Judgem
     target.data = read_cluster_info(step, await exam.fetch_cluster_info(target))
     if not target.data.get(clusterinfo.KUBECONFIG_KEY):
         raise NotSetUpError(step)
-    return ok(f"cluster-info is there; tokens that sign it: {len(target.signers)}", signers=target.signers)
+    facts = {"signers": target.signers}
+    try:
+        found = exam.published(target, target.data)
+    except UnusableClusterInfoError as error:
+        if options.document is None:
+            raise
+        # The document vouches for the cluster.
+        return replace(failed_by(str(error), **facts), result=WARNING)
+    if credentials := credentials_in({"data": target.data}):
+        text = "cluster-info is public, and anonymous callers read the credentials in it"
+        return warning(f"{text}: {'; '.join(credentials)}", "remove them, and replace them", **facts)
+    if not found.ca_pem:
+        remedy = (
+            "machines verify its servers by their own roots, and no pin can be compared: join by a discovery document"
+        )
+        return warning("cluster-info names no CA", remedy, **facts)
+    return ok(f"cluster-info is there; tokens that sign it: {len(target.signers)}", **facts)
 
 
 async def check_signature(exam: Examination, target: ProbedAddress) -> Judgement:

@@ -110,6 +110,7 @@ def document_cluster(text: str | bytes, read: Read | None = None, directory: str
     """
     step = "reading the discovery document"
     config = parse_kubeconfig(text)
+    validate_kubeconfig(config)
     if directory:
         config = resolve_paths(config, directory)
     cluster = flatten_cluster(discovery_cluster(config), read or _refuse_files)
