@@ -613,7 +613,7 @@ def test_a_certificate_is_not_sent_to_a_server_that_nothing_proves(doctor: Docto
     with http_peer(api_server(ca), ThrowawayCA("another").server()) as peer:
         state.write_kubeconfig((Cluster("", peer.url, insecure_skip_tls_verify=True),))
         check(doctor(), "certificate", 17, "insecure-skip-tls-verify", "the certificate is not sent")
-        assert {one.path for one in peer.requests} == {"/version"}
+        assert not any("/nodes/" in one.path for one in peer.requests)
 
 
 @pytest.mark.parametrize("text", ["{", None])
