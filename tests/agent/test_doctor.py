@@ -135,6 +135,15 @@ def test_a_member_of_k3s_way(tmp_path: Path) -> None:
         path.chmod(0o600)
     files.directory.chmod(0o700)
     files.write_kubeconfigs(CLUSTER.server)
+    for content, problem in ((b"", "is missing or empty"), (b"junk", "cannot be used")):
+        files.server_ca.write_bytes(content)
+        check(
+            judge_files(read_files(tmp_path), "", NOW),
+            WARNING,
+            f"{files.server_ca} {problem}",
+            "join again with the token",
+        )
+    files.server_ca.write_bytes(ca.certificate_pem)
     found = read_files(tmp_path)
     check(judge_files(found, "", NOW), OK, "system:node:agent-1")
     assert found.way == "k3s"

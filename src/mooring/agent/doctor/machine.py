@@ -55,6 +55,7 @@ class LocalFiles:
     unreadable: tuple[Path, ...] = ()
     exposures: tuple[str, ...] = ()
     ca_problem: str = ""
+    """What is wrong with the file of the CA, and the remedy after its last colon."""
     is_interrupted: bool = False
 
     @property
@@ -98,15 +99,18 @@ def read_files(root: Path, data_dir: str = DATA_DIR) -> LocalFiles:
     )
 
 
+_WRITTEN_AGAIN = "move it away, mooring agent writes it again"
+
+
 def _ca_problem(state: NodeState, pair: Pair | None) -> str:
     """Return why a kubelet could not verify clients by ca.crt; "" where that is not known."""
     try:
         cas = bundles.certificates_among(found) if (found := state.read_ca()) else ()
     except (ConfigError, PkiError) as error:
-        return f"{state.ca} cannot be used: {error}"
+        return f"{state.ca} cannot be used: {error}: {_WRITTEN_AGAIN}"
     if not cas or pair is None or any(map(pair.leaf.is_issued_by, cas)):
         return ""
-    return f"{state.ca} does not hold the CA that signed this certificate"
+    return f"{state.ca} does not hold the CA that signed this certificate: {_WRITTEN_AGAIN}"
 
 
 def _read_agent_files(agent: AgentFiles) -> LocalFiles:
@@ -124,9 +128,17 @@ def _read_agent_files(agent: AgentFiles) -> LocalFiles:
         tuple(filter(None, (agent.client.problem(),))),
         _unreadable(named),
         tuple(agent.exposures()),
-        "",
+        _server_ca_problem(agent.server_ca, ca_pem),
         os.path.lexists(agent.client.next_key),
     )
+
+
+def _server_ca_problem(path: Path, ca_pem: bytes) -> str:
+    again = "join again with the token of the server (mooring agent --server URL --token TOKEN)"
+    try:
+        return "" if ca_pem and bundles.certificates_among(ca_pem) else f"{path} is missing or empty: {again}"
+    except PkiError as error:
+        return f"{path} cannot be used: {error}: {again}"
 
 
 def _unreadable(paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -187,7 +199,8 @@ def judge_files(files: LocalFiles, node_name: str, now: datetime) -> Judgement:
             **facts,
         )
     if files.ca_problem:
-        return warning(f"{text}; {files.ca_problem}", "move it away: mooring agent writes it again", **facts)
+        reason, _, remedy = files.ca_problem.rpartition(": ")
+        return warning(f"{text}; {reason}", remedy, **facts)
     if files.exposures:
         reason, _, remedy = files.exposures[0].rpartition(": ")
         return warning(f"{text}; {reason}", remedy, **facts)

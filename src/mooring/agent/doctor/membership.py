@@ -26,6 +26,8 @@ async def check_name(exam: Examination, target: ProbedAddress) -> Judgement:
     name, user = exam.node_name(), exam.token_user()
     if exam.files.is_member:
         return skipped(f"this machine has the name {exam.files.node_name}: step node says what became of it")
+    if exam.options.is_k3s_way:
+        return skipped("k3s's way: the supervisor says at the join whether the name is free")
     if user is None or target.trusted is None:
         return skipped("no bootstrap token is given that could look up Nodes")
     try:
