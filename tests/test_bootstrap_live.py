@@ -50,6 +50,20 @@ def test_the_program_of_the_page_reads_its_tokens_and_pins() -> None:
     assert "0123456789abcdef" not in repr(bootstrap.parse_token(token[1]))
 
 
+@pytest.mark.parametrize("endpoints", [[], ["abcdef.0123456789abcdef"], ["a b"]])
+@pytest.mark.parametrize("pins", [[], ["sha256:" + "0" * 64]])
+def test_arguments_of_discovery_that_cannot_be_used(endpoints: list[str], pins: list[str]) -> None:
+    token = bootstrap.parse_token("abcdef.0123456789abcdef")
+    with pytest.raises(ValueError, match=r"discovery needs|stands where the address|must be host") as refused:
+        asyncio.run(bootstrap.discover(endpoints, token, [bootstrap.parse_pin(one) for one in pins]))
+    assert "0123456789abcdef" not in str(refused.value)
+
+
+def test_a_bundle_without_certificates_has_no_pins() -> None:
+    with pytest.raises(bootstrap.PkiError):
+        bootstrap.pins_of(b"junk")
+
+
 def test_a_program_discovers_a_cluster(live_server: LiveServer) -> None:
     token, pins = live_server.create_token(), [bootstrap.parse_pin(live_server.pin)]
     found = asyncio.run(bootstrap.discover([live_server.endpoint], token, pins, seconds=30))

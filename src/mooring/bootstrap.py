@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from mooring.client.http.requests import drive_fetching
 from mooring.clock import SystemClock
+from mooring.errors import ConfigError
+from mooring.pki.errors import PkiError
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, generate_token, parse_token
 from mooring.trust.bootstraptoken.tokensecret import TokenRecord, from_secret, new_record, to_secret
 from mooring.trust.discovery.clusterinfo import config_map, signed, verify
@@ -18,12 +20,14 @@ from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.fetch import Polling, discover_by_token
 from mooring.trust.discovery.pins import Pin, PinError, parse_pin, pins_of
 from mooring.trust.discovery.trustedcluster import TrustedCluster
+from mooring.trust.joinconfiguration import parse_endpoint
 
 __all__ = [
     "BootstrapToken",
     "DiscoveryError",
     "Pin",
     "PinError",
+    "PkiError",
     "TokenError",
     "TokenRecord",
     "TrustedCluster",
@@ -46,7 +50,14 @@ async def discover(
 ) -> TrustedCluster:
     """Return the cluster that a token and the pins of its CA vouch for. `endpoints` are `host:port` of its servers, tried in turn.
 
-    The token's secret is not sent. Raises DiscoveryError when none passes within `seconds`, ValueError without endpoints or pins.
+    The token's secret is not sent. Raises DiscoveryError when none passes within `seconds`, ValueError without endpoints or pins,
+    and for an endpoint that is none, of which nothing is repeated that may be a token.
     """
-    found = discover_by_token(endpoints, token, pins, polling=Polling(total=seconds))
+    if not endpoints or not pins:
+        raise ValueError("discovery needs an endpoint and a pin of the CA at least")
+    try:
+        places = [parse_endpoint(one) for one in endpoints]
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    found = discover_by_token(places, token, pins, polling=Polling(total=seconds))
     return await drive_fetching(found, SystemClock())

@@ -248,6 +248,8 @@ def _difference(existing: Obj, request: NodeRequest, key: PrivateKey, now: datet
         return "it was made with another key"
     if wanted.challenge_password not in ("", stored.challenge_password):
         return "it has no proof of this machine code"
+    if not requestfacts.has_facts(existing, request.facts):
+        return "it says other things of this machine"
     issued = certificate_of(existing)
     if issued:
         try:

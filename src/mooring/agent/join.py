@@ -450,7 +450,8 @@ class _Join:
         settings, facts = self.options.settings, dict[str, str]()
         for name in settings.request_fact:
             value = self.options.machine.firmware_fact(name)
-            if problem := fact_problem(name, value):
+            problem = fact_problem(name, value) if value else "the firmware names none, or only root may read it"
+            if problem:
                 self.steps.say(
                     f"warning: the request does not say {name}, which cannot be read here: {problem}", kept=True
                 )
