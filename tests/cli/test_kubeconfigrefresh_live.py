@@ -185,6 +185,9 @@ def test_an_address_without_tls_is_refused(mooring: CommandLine, server: LiveSer
     bob.write_text(content)
     assert "is not https: nothing proves what its cluster publishes" in refreshed(mooring, bob)["problem"]
     assert bob.read_text() == content
+    bob.write_text(content.replace("http://", "https://joe:verysecretword@"))
+    outcome = mooring("kubeconfig", "refresh", "--kubeconfig", str(bob), "-o", "json")
+    assert "verysecretword" not in outcome.all
 
 
 def test_a_kubeconfig_that_can_be_read_once_is_an_error(server: LiveServer) -> None:

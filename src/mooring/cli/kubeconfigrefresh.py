@@ -67,8 +67,8 @@ class FollowedCluster:
         return {
             "file": str(self.path),
             "cluster": self.name,
-            "server": self.server,
-            "changes": self.changes,
+            "server": redacted(self.server),
+            "changes": [redacted(one) for one in self.changes],
             "warnings": self.warnings,
             "problem": self.problem,
         }
@@ -77,7 +77,10 @@ class FollowedCluster:
         """Return it for the screen."""
         if not self.changes:
             return [f"{self.path}: cluster {self.name} is as the cluster publishes it"]
-        return [f"{self.path}: cluster {self.name}{' would get' if dry_run else ''}: {one}" for one in self.changes]
+        return [
+            f"{self.path}: cluster {self.name}{' would get' if dry_run else ''}: {redacted(one)}"
+            for one in self.changes
+        ]
 
 
 @click.command("refresh")
