@@ -153,6 +153,7 @@ NOUN_OF_FLAG = {"--node": "node", "--token": "token"}
 WITHOUT_TYPE = {
     "token create": "takes the secret of a token, too",
     "token generate": "prints a token",
+    "certs ca": "takes the secret of a token, too",
 }
 
 
@@ -163,7 +164,9 @@ def named_parameters() -> list[tuple[str, str]]:
         noun = path.split()[0]
         for param in entry.load().params:
             is_argument = isinstance(param, click.Argument) and f"{noun} list" in COMMANDS and noun in SPELLINGS
-            if is_argument and path not in WITHOUT_TYPE:
+            if path in WITHOUT_TYPE:
+                continue
+            if is_argument:
                 found.append((path, noun))
             elif path.split()[0] in ("certs", "issuance") and param.opts[0] in NOUN_OF_FLAG and not is_argument:
                 found.append((path, NOUN_OF_FLAG[param.opts[0]]))

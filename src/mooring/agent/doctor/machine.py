@@ -55,7 +55,7 @@ class LocalFiles:
     unreadable: tuple[Path, ...] = ()
     exposures: tuple[str, ...] = ()
     ca_problem: str = ""
-    """What is wrong with the file of the CA, and the remedy after its last colon."""
+    """Problem of the file of the CA, with the remedy after its last colon."""
     is_interrupted: bool = False
 
     @property
