@@ -244,6 +244,8 @@ def test_the_config_map_of_the_document(served: Served, signed: Obj) -> None:
     assert (header, payload) == ("eyJhbGciOiJIUzI1NiIsImtpZCI6IjA3NDAxYiJ9", "")
     assert re.fullmatch(r"[\w-]{43}", signature)
     published = yaml.safe_load(signed["data"]["kubeconfig"])
+    (extension,) = published["clusters"][0]["cluster"].pop("extensions")
+    assert extension["name"] == "mooring.dev/cluster-id", "the identifier that 000:23 asks for"
     assert published["clusters"][0]["cluster"].keys() == {"certificate-authority-data", "server"}
     document = yaml.safe_load(KUBECONFIG)
     document["clusters"][0]["cluster"] = published["clusters"][0]["cluster"]
