@@ -323,6 +323,9 @@ def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
             "--discovery-token-ca-cert-hash and --discovery-file cannot both be given",
             id="a pin beside a document",
         ),
+        pytest.param(
+            given(request_fact=("color",)), '--request-fact: "color" is none of ', id="no fact of the firmware"
+        ),
         pytest.param(given(node_name="", token=T1), "--node-name is needed", id="no node name"),
         pytest.param(given(node_name="Node_1", token=T1), '--node-name "Node_1" is invalid: ', id="a bad node name"),
     ],
@@ -332,6 +335,11 @@ def test_a_join_may_not_be(typed: dict[str, Any], message: str) -> None:
         JoinSettings.read(typed).plan("")
     assert message in str(caught.value)
     assert "1111111111111111" not in str(caught.value)
+
+
+def test_facts_of_the_firmware_are_named_once() -> None:
+    facts = ("product-serial", "asset-tag", "product-serial")
+    assert JoinSettings.read(given(request_fact=facts)).request_fact == facts[:2]
 
 
 def test_no_token_is_shown() -> None:

@@ -171,6 +171,7 @@ def test_what_is_no_id_is_refused(text: str) -> None:
 def test_a_renewal_keeps_the_refresh_token_until_it_is_replaced() -> None:
     assert LOGIN.with_credential(PAIR) == replace(LOGIN, credential=PAIR)
     assert LOGIN.with_refresh_token(None).source.refresh_token is None
+    assert LOGIN.with_settings({"further": "x"}).source.settings == {**LOGIN.source.settings, "further": "x"}
     assert LOGIN.with_refresh_token(Secret("new")).source.refresh_token == Secret("new")
 
 

@@ -17,7 +17,7 @@ from mooring.trust.discovery.errors import (
     UnauthorizedAnswerError,
     UnusableClusterInfoError,
 )
-from mooring.trust.discovery.fetch import pinned_ca
+from mooring.trust.discovery.fetch import named_pins, pinned_ca
 from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.httpexchange import UNVERIFIED, HttpFailure, HttpResponse, Trust
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
@@ -40,6 +40,10 @@ def test_the_pinned_ca_is_trusted_once_the_server_has_proved_itself() -> None:
     assert certificates(second.target.ca_pem) == certificates(CA)
     assert first.url == second.url == URL + clusterinfo.PATH, "the address that cluster-info names is not used"
     assert first.credentials is second.credentials is None
+
+
+def test_what_a_server_names_is_for_a_person_to_compare() -> None:
+    assert set(Network({"cluster.test:6443": Server(INFO)}).drive(named_pins(URL))) == PINS
 
 
 def test_a_ca_beside_the_pinned_one_is_not_trusted() -> None:
