@@ -113,6 +113,14 @@ def parse_rfc3339(text: str) -> datetime:
         raise ValueError("an RFC 3339 time outside the years 1 to 9999") from None
 
 
+def moment_of(text: str | None) -> datetime | None:
+    """Return the time in a field of an object; None for an absent field, and for a text that is no time."""
+    try:
+        return parse_rfc3339(text or "")
+    except ValueError:
+        return None
+
+
 def human_duration(span: timedelta) -> str:
     """Return a duration as kubectl prints ages: `90s`, `5m3s`, `2h`, `7d3h`, `2y10d`; `<invalid>` below minus one second."""
     total = int(span.total_seconds())  # truncated towards zero as in Go: half a second in the future prints 0s

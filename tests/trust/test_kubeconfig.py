@@ -459,6 +459,13 @@ def test_further_addresses_of_a_cluster_are_told_from_other_clusters(entry: Clus
     assert found == ((entry,) if wanted else ())
 
 
+def test_the_cluster_of_another_context_is_no_further_address() -> None:
+    one, other = (Cluster(f"{name}.test:1", f"https://{name}.test:1", b"CA") for name in "ab")
+    contexts = tuple(KubeconfigContext(cluster.name, cluster.name, "admin") for cluster in (one, other))
+    assert other_addresses(Kubeconfig(clusters=(one, other), contexts=contexts), one) == ()
+    assert other_addresses(Kubeconfig(clusters=(one, other), contexts=contexts[:1]), one) == (other,)
+
+
 def test_beside_a_cluster_without_a_name_every_entry_is_an_address_of_it() -> None:
     unnamed, entry = Cluster("", "https://a.test:1", b"CA"), Cluster("backup", "https://b.test:1", b"CA")
     assert other_addresses(Kubeconfig(clusters=(entry, unnamed)), unnamed) == (entry,)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mooring.pki.x509.bundles import certificates
+from mooring.pki.x509.bundles import certificates, have_common
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.errors import (
     CertificateError,
@@ -94,3 +94,17 @@ def test_what_is_not_trusted(server: Server, pins: set[Pin], error: type[Discove
 
 def test_credentials_could_not_be_sent_without_verification() -> None:
     assert UNVERIFIED.verify is False
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        (CA, CA + OTHER_CA, True),
+        (CA, OTHER_CA, False),
+        (CA, b"", False),
+        (b"", CA, False),
+        (b"", b"", True),
+    ],
+)
+def test_two_bundles_share_a_ca_or_both_mean_the_roots_of_the_system(one: bytes, other: bytes, shared: bool) -> None:
+    assert have_common(one, other) is shared

@@ -200,3 +200,15 @@ def test_an_unreadable_record_of_keys_is_an_error(text: str) -> None:
 def test_the_network_that_is_meant_is_named(text: str, meant: str) -> None:
     with pytest.raises(TokenError, match=f"{meant}$"):
         parse_networks(text)
+
+
+def test_only_what_is_limited_is_a_field() -> None:
+    assert Restrictions().fields() == {}
+    limits = Restrictions(3, parse_networks("10.0.0.0/8"), "web-*", timedelta(hours=1), True)
+    assert limits.fields() == {
+        "maxJoins": 3,
+        "allowedCIDRs": ["10.0.0.0/8"],
+        "nodeName": "web-*",
+        "ephemeral": "1h0m0s",
+        "requireApproval": True,
+    }

@@ -364,7 +364,7 @@ class _Join:
                 summary.append("not a member yet")
                 return None
             known = self.state.read_cluster()
-            same = known is not None and _have_common_ca(known.ca_pem, trusted.ca_pem)
+            same = known is not None and bundles.have_common(known.ca_pem, trusted.ca_pem)
             if trusted.client_ca_named or not same:
                 self._check_issuer(pair, trusted.client_ca_pem)
             if known is not None and not same and trusted.via == SIGNATURE_ALONE:
@@ -603,7 +603,7 @@ class _Join:
             record_choices(self.state, self.options)
             clusters, base, known = trusted.clusters, None, self.state.read_clusters()
             if known and isinstance(self.plan.discovery, ByToken):
-                if not _have_common_ca(known[0].ca_pem, trusted.ca_pem):
+                if not bundles.have_common(known[0].ca_pem, trusted.ca_pem):
                     known = tuple(replace(one, ca_pem=trusted.ca_pem) for one in known)
                 merge = merge_published(known, self.state.read_base(), trusted)
                 merged = await drive_notifying(merge, self._fetch, self.clock.sleep, self._report)
@@ -661,13 +661,6 @@ def _token_user(token: BootstrapToken) -> KubeconfigUser:
 
 def _written_message(paths: tuple[Path, ...]) -> str:
     return f"wrote {clusterfiles.listed(paths)}" if paths else "nothing to write: the files are up to date"
-
-
-def _have_common_ca(kept: bytes, found: bytes) -> bool:
-    """Return True when two bundles have a certificate in common, or both are empty, which means the system's roots."""
-    if not kept or not found:
-        return kept == found
-    return not set(bundles.certificates_among(kept)).isdisjoint(bundles.certificates_among(found))
 
 
 def read_named_file(path: str) -> bytes:

@@ -159,10 +159,7 @@ def _refreshed(path: Path, name: str, pins: Collection[Pin], clock: Clock, *, dr
         done.server = entry.server
         if not is_https(entry.server):
             raise ConfigError(f"the server {entry.server} is not https: nothing proves what its cluster publishes")
-        # The cluster of another context is not an address of this one, though it may have the same CA.
-        used = {one.cluster for one in config.contexts}
-        others = tuple(one for one in other_addresses(config, entry) if one.name not in used)
-        flat = flatten_cluster(entry, _read)
+        flat, others = flatten_cluster(entry, _read), other_addresses(config, entry)
         found = asyncio.run(follow((flat, *others), merge_base(entry), pins, clock))
         done.changes, done.server = described(flat, others, found), found.clusters[0].server
         done.warnings = [

@@ -26,7 +26,7 @@ from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
-from mooring.clock import parse_rfc3339, rfc3339
+from mooring.clock import moment_of, rfc3339
 from mooring.controllers.actions import Action, Create, Entropy, Key, Requeue
 from mooring.controllers.bootstrap import SECRETS, is_token
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL, requesting_machine
@@ -235,7 +235,7 @@ class IdentityEvents:
     def _approval_steps(self, csr: Obj, conditions: dict[str, Obj], now: datetime) -> Planned:
         """Yield the approval of a request that had waited."""
         approved = conditions.get(APPROVED, {})
-        at, created = _time_of(approved), _moment(csr["metadata"].get("creationTimestamp"))
+        at, created = _time_of(approved), moment_of(csr["metadata"].get("creationTimestamp"))
         if at is None or not _is_recent(at, now):
             return
         held = _time_of(conditions.get(NEEDS_APPROVAL, {}))
@@ -250,7 +250,7 @@ class IdentityEvents:
         if condition is not None:
             since, delay, why = _time_of(condition), MOMENT, _reason(condition)
         else:
-            since, delay = _moment(csr["metadata"].get("creationTimestamp")), UNDECIDED
+            since, delay = moment_of(csr["metadata"].get("creationTimestamp")), UNDECIDED
             why = "no controller has approved or denied it"
         if since is None:
             return
@@ -309,7 +309,7 @@ def _node_reference(name: str) -> Obj:
 
 def _revocation_steps(entry: Obj, now: datetime) -> Planned:
     spec, metadata = spec_of(entry), entry["metadata"]
-    created, before = _moment(metadata.get("creationTimestamp")), _moment(spec.get("issuedBefore"))
+    created, before = moment_of(metadata.get("creationTimestamp")), moment_of(spec.get("issuedBefore"))
     # A node that is revoked again keeps its entry, with a later moment.
     at = before if _is_recent(before, now) else created
     if at is None or not _is_recent(at, now):
@@ -361,7 +361,7 @@ def _late_steps(identity: Obj, now: datetime) -> Planned:
         return
     newest = keys[-1]
     uses = [use for use in nodeidentity.uses_of(identity) if use.get("publicKey") == newest.get("publicKey")]
-    begin, end = _moment(uses[-1].get("firstUsed")) if uses else None, _moment(newest.get("notAfter"))
+    begin, end = moment_of(uses[-1].get("firstUsed")) if uses else None, moment_of(newest.get("notAfter"))
     if begin is None or end is None or end <= now:
         return
     due = begin + (end - begin) * LATE
@@ -376,7 +376,7 @@ def _late_steps(identity: Obj, now: datetime) -> Planned:
 
 def _rollover_steps(rollover: Obj, now: datetime) -> Planned:
     for transition in certificateauthorityrollover.status_of(rollover).get("transitions") or ():
-        at, phase = _moment(transition.get("time")), str(transition.get("phase", ""))
+        at, phase = moment_of(transition.get("time")), str(transition.get("phase", ""))
         if at is None or not _is_recent(at, now):
             continue
         name = _event_name(rollover, f"{phase.lower()}.{int(at.timestamp()):x}")
@@ -406,14 +406,7 @@ def _printable(text: str) -> str:
 
 def _time_of(condition: Obj) -> datetime | None:
     """Return when a condition began; None where it does not say so."""
-    return _moment(condition.get("lastTransitionTime") or condition.get("lastUpdateTime"))
-
-
-def _moment(text: str | None) -> datetime | None:
-    try:
-        return parse_rfc3339(text or "")
-    except ValueError:
-        return None
+    return moment_of(condition.get("lastTransitionTime") or condition.get("lastUpdateTime"))
 
 
 def _is_recent(moment: datetime | None, now: datetime) -> bool:

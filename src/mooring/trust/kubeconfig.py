@@ -255,13 +255,16 @@ def discovery_cluster(config: Kubeconfig) -> Cluster:
 def other_addresses(config: Kubeconfig, cluster: Cluster) -> tuple[Cluster, ...]:
     """Return further addresses of `cluster`: entries named by their own address, or any entry when `cluster` has no name.
 
-    An entry with another CA is another cluster. An entry that is not verified is left out.
+    An entry with another CA, or one that a context names, is another cluster: two clusters may have one CA. An entry that is not
+    verified is left out.
     """
+    named = {context.cluster for context in config.contexts}
     return tuple(
         entry
         for entry in config.clusters
         if entry is not cluster
         and (not cluster.name or entry.name == address_of(entry.server))
+        and entry.name not in named
         and entry.ca_pem == cluster.ca_pem
         and not (entry.ca_file or cluster.ca_file)
         and not entry.insecure_skip_tls_verify

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -311,6 +312,31 @@ def test_the_oldest_notice_is_dropped_when_too_many_wait(caplog: pytest.LogCaptu
     with http_peer(replies(500)) as peer:
         asyncio.run(run(f"http://{peer.endpoint}{PATH}"))
     assert peer.requests[0].headers["webhook-id"] == "e2"
+
+
+def test_an_overflow_while_a_notice_is_sent_loses_the_oldest_alone() -> None:
+    async def run(url: str) -> Delivery:
+        sending = Delivery(url)
+        async with sending.running():
+            sending.notifier.add(event("e0"))
+            await sending.until(is_asked.is_set)
+            # Of these the queue drops e0, whose attempt is under way.
+            for number in range(1, MAX_WAITING + 1):
+                sending.notifier.add(event(f"e{number}"))
+            may_answer.set()
+            await sending.until(lambda: sending.notifier.waiting == 0)
+        return sending
+
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def answer(asked: ReceivedRequest) -> Reply:
+        is_asked.set()
+        may_answer.wait(SECONDS)
+        return Reply(200)
+
+    with http_peer(answer) as peer:
+        asyncio.run(run(f"http://{peer.endpoint}{PATH}"))
+    assert [one.headers["webhook-id"] for one in peer.requests] == [f"e{number}" for number in range(MAX_WAITING + 1)]
 
 
 def test_a_notice_is_given_up_after_a_day() -> None:

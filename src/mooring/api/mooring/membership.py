@@ -24,7 +24,7 @@ from mooring.api.objectmeta import spec_of
 from mooring.api.paths import API_VERSION
 from mooring.api.view import FixedView, View, Views
 from mooring.apimachinery.schema import Obj
-from mooring.clock import parse_rfc3339, rfc3339
+from mooring.clock import moment_of, rfc3339
 
 NODES = "nodes"
 READS = (PLURAL, NODES, tombstones.CONFIG_MAPS)
@@ -101,13 +101,13 @@ def was_made_before_change(made: Obj, identity: Obj | None) -> bool:
     changed = changed_at(identity)
     if changed is None:
         return False
-    created = _moment(made["metadata"].get("creationTimestamp"))
+    created = moment_of(made["metadata"].get("creationTimestamp"))
     return created is None or created < changed
 
 
 def changed_at(identity: Obj | None) -> datetime | None:
     """Return when the name last changed hands; None when that was not recorded."""
-    return _moment(spec_of(identity).get("changedAt")) if identity is not None else None
+    return moment_of(spec_of(identity).get("changedAt")) if identity is not None else None
 
 
 def is_of_holder(public_key: str, recorded_at: str | None, identity: Obj | None) -> bool:
@@ -117,7 +117,7 @@ def is_of_holder(public_key: str, recorded_at: str | None, identity: Obj | None)
     """
     if identity is None:
         return False
-    changed, recorded = changed_at(identity), _moment(recorded_at)
+    changed, recorded = changed_at(identity), moment_of(recorded_at)
     if changed is None:
         return any(key.get("publicKey") == public_key for key in keys_of(identity))
     return recorded is not None and recorded >= changed
@@ -126,15 +126,8 @@ def is_of_holder(public_key: str, recorded_at: str | None, identity: Obj | None)
 def _changed_since_deletion(identity: Obj, node: Obj | None) -> bool:
     """Return true when somebody decided about the name after the deletion of a Node that finalizers still hold."""
     changed = changed_at(identity)
-    deleted = _moment(node["metadata"]["deletionTimestamp"]) if node is not None else None
+    deleted = moment_of(node["metadata"]["deletionTimestamp"]) if node is not None else None
     return changed is not None and deleted is not None and changed >= deleted
-
-
-def _moment(text: str | None) -> datetime | None:
-    try:
-        return parse_rfc3339(text or "")
-    except ValueError:
-        return None
 
 
 def has_ended(identity: Obj | None, node: Obj | None) -> bool:

@@ -29,7 +29,7 @@ from mooring.client.cluster import ClusterClient
 from mooring.client.files import read_limited
 from mooring.client.serverversion import NotMooringError, other_program
 from mooring.clock import Clock, parse_rfc3339
-from mooring.duration import format_duration, parse_long_duration
+from mooring.duration import parse_long_duration
 from mooring.errors import AlreadyExistsError, ConfigError, ForbiddenError, MooringError, NotFoundError
 from mooring.settings.declaration import split_commas
 from mooring.trust.bootstraptoken.restrictions import (
@@ -357,16 +357,11 @@ def create(
 
 def _join_token(record: TokenRecord, ttl: timedelta, token_format: str) -> Obj:
     """Return the JoinToken that requests a token like `record`."""
-    limits = record.restrictions
-    spec: Obj = {"expirationSeconds": int(ttl.total_seconds()), "maxJoins": limits.max_joins, "format": token_format}
-    if limits.networks:
-        spec["allowedCIDRs"] = [str(network) for network in limits.networks]
-    if limits.node_name:
-        spec["nodeName"] = limits.node_name
-    if limits.ephemeral is not None:
-        spec["ephemeral"] = format_duration(limits.ephemeral)
-    if limits.require_approval:
-        spec["requireApproval"] = True
+    spec: Obj = {
+        "expirationSeconds": int(ttl.total_seconds()),
+        "format": token_format,
+        **record.restrictions.fields(),
+    }
     if record.description:
         spec["description"] = record.description
     return {"spec": spec}

@@ -251,18 +251,9 @@ def document(record: TokenRecord, secret: Obj, redact: bool, now: datetime) -> d
     fields["groups"] = list(record.groups)
     if created := secret["metadata"].get("creationTimestamp"):
         fields["creationTimestamp"] = created
-    restrictions = record.restrictions
-    if restrictions.max_joins is not None:
-        fields["maxJoins"] = restrictions.max_joins
+    fields |= record.restrictions.fields()
+    if record.restrictions.max_joins is not None:
         fields["joins"] = len(joined_keys(secret))
-    if restrictions.networks:
-        fields["allowedCIDRs"] = [str(network) for network in restrictions.networks]
-    if restrictions.node_name:
-        fields["nodeName"] = restrictions.node_name
-    if restrictions.ephemeral is not None:
-        fields["ephemeral"] = format_duration(restrictions.ephemeral)
-    if restrictions.require_approval:
-        fields["requireApproval"] = True
     if used := _annotation(secret, BOOTSTRAP_LAST_USED):
         fields["lastUsed"] = used
     if creator := _annotation(secret, CREATED_BY):

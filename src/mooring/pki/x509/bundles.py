@@ -96,6 +96,13 @@ def certificates_among(data: bytes) -> tuple[Certificate, ...]:
     return _certificates(tuple(blocks(data, label=CERTIFICATE)))
 
 
+def have_common(one: bytes, other: bytes) -> bool:
+    """Return whether two bundles share a certificate; two empty ones, which mean the system's roots, do. Raises PkiError."""
+    if not one or not other:
+        return one == other
+    return not set(certificates_among(one)).isdisjoint(certificates_among(other))
+
+
 def first_certificate(data: bytes) -> Certificate:
     """Return the first certificate of a text that `certificates` has accepted; the others are not read again. Raises PkiError."""
     block = next(blocks(data), None)

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
+from typing import Any
 
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
@@ -88,6 +89,17 @@ class Restrictions:
     def allows_name(self, name: str) -> bool:
         """Return True when a machine may join as node `name`."""
         return not self.node_name or matches(self.node_name, name)
+
+    def fields(self) -> dict[str, Any]:
+        """Return what is limited, as the fields of a JoinToken and of a token in a list."""
+        found: dict[str, Any] = {
+            "maxJoins": self.max_joins,
+            "allowedCIDRs": [str(network) for network in self.networks],
+            "nodeName": self.node_name,
+            "ephemeral": format_duration(self.ephemeral) if self.ephemeral is not None else "",
+            "requireApproval": self.require_approval,
+        }
+        return {name: value for name, value in found.items() if value}
 
     def annotations(self) -> dict[str, str]:
         """Return the annotations of a new Secret."""

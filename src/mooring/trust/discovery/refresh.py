@@ -185,7 +185,7 @@ def follow_cluster(
     endpoints = [] if base is None else [address_of(server) for server in base.servers]
     known_id = known_id or ("" if base is None else base.cluster_id)
     responding, published = yield from _first_published(_candidates(known, endpoints), known_id)
-    if base is None and not _have_common_ca(known[0].ca_pem, published.ca_pem):
+    if base is None and not bundles.have_common(known[0].ca_pem, published.ca_pem):
         try:
             yield from prove_server(replace(responding, ca_pem=published.ca_pem))
         except CertificateError:
@@ -197,11 +197,6 @@ def follow_cluster(
 def _candidates(known: Sequence[Cluster], endpoints: Sequence[str]) -> Sequence[Cluster]:
     typed = [Cluster(endpoint, url_of(endpoint), known[0].ca_pem) for endpoint in endpoints]
     return [*known, *(one for one in typed if one.server not in {k.server for k in known})]
-
-
-def _have_common_ca(one: bytes, other: bytes) -> bool:
-    first, second = ({ca.der for ca in bundles.certificates_among(pem)} if pem else set() for pem in (one, other))
-    return bool(first & second)
 
 
 def merge_published(
