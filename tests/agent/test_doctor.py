@@ -26,7 +26,7 @@ from mooring.trust.doctor import FAILED, OK, SKIPPED, WARNING, Judgement
 from mooring.trust.kubeconfig import Cluster
 from tests.support.testca import ThrowawayCA
 
-NOW = datetime.now(UTC)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CLUSTER = Cluster("", "https://192.0.2.10:6443")
 
 
@@ -45,7 +45,7 @@ class Member:
 
 @pytest.fixture
 def member(tmp_path: Path) -> Member:
-    ca, state = ThrowawayCA(), NodeState(tmp_path)
+    ca, state = ThrowawayCA(now=NOW), NodeState(tmp_path)
     pair = ca.node("worker-1")
     state.client.write_pair(Pair((pair.certificate,), pair.key), NOW)
     state.write_kubeconfig((replace(CLUSTER, ca_pem=ca.certificate_pem),))
@@ -123,7 +123,7 @@ def test_a_join_that_was_interrupted(tmp_path: Path) -> None:
 
 
 def test_a_member_of_k3s_way(tmp_path: Path) -> None:
-    ca, files = ThrowawayCA(), AgentFiles(tmp_path)
+    ca, files = ThrowawayCA(now=NOW), AgentFiles(tmp_path)
     pair = ca.node("agent-1")
     files.directory.mkdir(parents=True)
     for path, content in (

@@ -54,7 +54,7 @@ from tests.support.testca import Pair, ThrowawayCA
 NOW = datetime.now(UTC)
 CLIENT = extension("551d25", encoded(SEQUENCE, oid("1.3.6.1.5.5.7.3.2")), FALSE)
 NO_CA = extension("551d13", encoded(SEQUENCE, b"\2\1\0"))
-CA = root(EXAMPLE)
+CA = root(EXAMPLE, now=NOW)
 AUTHORITY = Authority(Certificate(CA.der), CA.key)
 
 
