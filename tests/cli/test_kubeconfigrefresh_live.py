@@ -159,7 +159,10 @@ def test_a_file_of_several_addresses_keeps_them_in_step(
     further = {"server": f"https://{gone}", "certificate-authority-data": entry["certificate-authority-data"]}
     config["clusters"].append({"name": gone, "cluster": further})
     bob.write_text(yaml.safe_dump(config))
-    assert refreshed(mooring, bob)["changes"] == ["further addresses none"]
+    # With --all, too, it is no cluster of its own.
+    asked = refreshed(mooring, bob, "--all", "--dry-run")
+    assert (asked["changes"], asked["problem"]) == (["further addresses none"], "")
+    assert refreshed(mooring, bob, "--all")["changes"] == ["further addresses none"]
     assert [one["name"] for one in yaml.safe_load(bob.read_text())["clusters"]] == ["kubernetes"]
 
 
@@ -197,7 +200,7 @@ def test_a_kubeconfig_that_can_be_read_once_is_an_error(server: LiveServer) -> N
 
 
 def test_the_cluster_of_another_context_is_no_further_address(
-    mooring: CommandLine, server: LiveServer, tmp_path: Path
+    mooring: CommandLine, server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with two clusters of one CA, each named by its address."""
     bob, gone = issued(mooring, server, tmp_path / "bob.conf"), f"127.0.0.1:{free_port()}"
@@ -213,6 +216,19 @@ def test_the_cluster_of_another_context_is_no_further_address(
     content = bob.read_text()
     assert "nothing answers there" in refreshed(mooring, bob)["problem"]
     assert bob.read_text() == content
+    # Also where the contexts are in another file.
+    clusters = tmp_path / "clusters.conf"
+    clusters.write_text(yaml.safe_dump({"clusters": config.pop("clusters")}))
+    content = clusters.read_text()
+    bob.write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", f"{bob}:{clusters}")
+    assert "nothing answers there" in mooring("kubeconfig", "refresh").err
+    # And where that file cannot be read.
+    bob.write_text("{{\n")
+    outcome = mooring("kubeconfig", "refresh", "--all", "--dry-run")
+    assert "cluster kubernetes: fetching cluster-info" in outcome.err
+    assert f"cluster {server.endpoint}: server" not in outcome.out
+    assert clusters.read_text() == content
 
 
 def status_id(mooring: CommandLine, server: LiveServer) -> str:
@@ -255,7 +271,9 @@ def test_another_cluster_of_the_same_ca_is_not_followed(mooring: CommandLine, tm
         (["--discovery-token-ca-cert-hash", "md5:0"], 2, "invalid CA hash"),
         ([], 1, "the kubeconfig has no current context: name one with --context, or give --all"),
         (["--kubeconfig", ""], 2, "--kubeconfig"),
-        (["--kubeconfig", "/nowhere", "--all"], 1, "no cluster found in /nowhere: the file does not exist"),
+        (["--kubeconfig", "/nowhere", "--all"], 1, "/nowhere cannot be read: no such file or directory"),
+        (["--timeout", "0s"], 2, "--timeout must be longer than 0, and at most 5m"),
+        (["--timeout", "5m1s"], 2, "--timeout must be longer than 0, and at most 5m"),
     ],
     ids=str,
 )
@@ -265,6 +283,80 @@ def test_wrong_words(mooring: CommandLine, tmp_path: Path, words: list[str], cod
     outcome = mooring("kubeconfig", "refresh", "--kubeconfig", str(path), *words)
     assert (outcome.code, outcome.out) == (code, "")
     assert message in outcome.err
+
+
+CLUSTER = "clusters: [{name: a, cluster: {server: 'https://192.0.2.1'}}]\n"
+FAULTY_FILES = {
+    "no current context": (CLUSTER, "the kubeconfig has no current context: name one with --context, or give --all"),
+    "a current context that is not there": (
+        CLUSTER + "current-context: x\n",
+        'the kubeconfig has no context "x" with a cluster',
+    ),
+    "a context whose cluster is not there": (
+        CLUSTER + "contexts: [{name: x, context: {cluster: b}}]\ncurrent-context: x\n",
+        'the kubeconfig has no context "x" with a cluster',
+    ),
+    "a name twice": (
+        "clusters: [{name: a, cluster: {}}, {name: a, cluster: {}}]\n",
+        "{}: clusters has two entries of the same name",
+    ),
+    "not base64": (
+        "clusters: [{name: a, cluster: {certificate-authority-data: '%'}}]\n",
+        "{}: clusters[0].cluster.certificate-authority-data is not base64",
+    ),
+    "a key twice": (
+        CLUSTER + "kind: Config\nkind: Config\n",
+        '{}: the kubeconfig has a key twice in one object: line 3: key "kind" already set in map; '
+        "`kubectl config view --raw --flatten` writes it plainly",
+    ),
+    "empty": ("", "no cluster found in {}: the file does not exist, or has none"),
+}
+
+
+@pytest.mark.parametrize(("content", "problem"), FAULTY_FILES.values(), ids=FAULTY_FILES)
+def test_a_file_that_cannot_be_used_gives_a_document_too(
+    mooring: CommandLine, tmp_path: Path, content: str, problem: str
+) -> None:
+    path = tmp_path / "x.conf"
+    path.write_text(content)
+    outcome = mooring("kubeconfig", "refresh", "--kubeconfig", str(path), "-o", "json")
+    problem = problem.format(path)
+    assert (outcome.code, outcome.err) == (1, f"Error: {problem}\n")
+    (found,) = json.loads(outcome.out)["clusters"]
+    assert found == {
+        "file": str(path),
+        "cluster": "",
+        "server": "",
+        "changes": [],
+        "warnings": [],
+        "problem": problem,
+    }
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_file_that_cannot_be_read_stops_no_cluster_of_another(
+    mooring: CommandLine, server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    bob, broken = issued(mooring, server, tmp_path / "bob.conf"), tmp_path / "broken.conf"
+    broken.write_text("{{\n")
+    problem = f"{broken}: the kubeconfig is neither YAML nor JSON: it cannot be read at line 2, column 1"
+    files = (broken, bob) if is_first else (bob, broken)
+    monkeypatch.setenv("KUBECONFIG", ":".join(map(str, (*files, broken))))
+    outcome = mooring("kubeconfig", "refresh", "--all")
+    assert (outcome.code, outcome.err) == (1, f"Error: {problem}\n")
+    assert outcome.out == f"{bob}: cluster kubernetes is as the cluster publishes it\n"
+    documents = json.loads(mooring("kubeconfig", "refresh", "--all", "-o", "json").out)["clusters"]
+    assert [(one["file"], one["cluster"], one["problem"]) for one in documents] == [
+        (str(bob), "kubernetes", ""),
+        (str(broken), "", problem),
+    ]
+    # The unreadable file may be the one that chooses the context.
+    outcome = mooring("kubeconfig", "refresh", "-o", "json")
+    (document,) = json.loads(outcome.out)["clusters"]
+    assert (outcome.code, document["file"], document["problem"]) == (1, str(broken), problem)
+    # There is nothing to ask.
+    monkeypatch.setenv("KUBECONFIG", str(broken))
+    assert mooring("kubeconfig", "refresh", "--all").err == f"Error: {problem}\n"
 
 
 def test_clusters_that_cannot_be_asked_do_not_stop_the_others(

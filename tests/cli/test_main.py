@@ -269,6 +269,19 @@ MEANINGLESS = {
             (("machine", "authorize", "one"), "--key-fingerprint", "", "; the value after --key-fingerprint is empty"),
             (("machine", "authorize", "one"), "--node-name", "", "; the value after --node-name is empty"),
             (("machine", "authorize", "one"), "--allow-cidr", " , ", " (see"),
+            (
+                ("machine", "authorize", "one"),
+                "--request-annotation",
+                "",
+                "; the value after --request-annotation is empty",
+            ),
+            (("kubeconfig", "refresh"), "--context", "", "; the value after --context is empty"),
+            (
+                ("kubeconfig", "refresh"),
+                "--discovery-token-ca-cert-hash",
+                "",
+                "; the value after --discovery-token-ca-cert-hash is empty",
+            ),
             (("kubeconfig", "user", "one"), "--out", "", "; the value after --out is empty"),
             (("serviceaccount", "token", "one"), "--audience", "", "; the value after --audience is empty"),
             (

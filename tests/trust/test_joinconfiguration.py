@@ -326,6 +326,15 @@ def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
         pytest.param(
             given(request_fact=("color",)), '--request-fact: "color" is none of ', id="no fact of the firmware"
         ),
+        *(
+            pytest.param(
+                given(**{field: texts}),
+                f"--{field.replace('_', '-')}: give a value, or leave the flag out",
+                id=f"an empty text among those of {field}: {texts}",
+            )
+            for field in ("request_fact", "request_annotation")
+            for texts in (("",), (" , ",), ("product-serial", ""))
+        ),
         pytest.param(given(node_name="", token=T1), "--node-name is needed", id="no node name"),
         pytest.param(given(node_name="Node_1", token=T1), '--node-name "Node_1" is invalid: ', id="a bad node name"),
     ],
@@ -340,6 +349,12 @@ def test_a_join_may_not_be(typed: dict[str, Any], message: str) -> None:
 def test_facts_of_the_firmware_are_named_once() -> None:
     facts = ("product-serial", "asset-tag", "product-serial")
     assert JoinSettings.read(given(request_fact=facts)).request_fact == facts[:2]
+
+
+def test_facts_may_stand_in_one_text_with_commas_between() -> None:
+    read = JoinSettings.read(given(request_annotation=("rack=7, owner=web", "row=2"), request_fact=("asset-tag,",)))
+    assert read.request_annotation == ("rack=7", "owner=web", "row=2")
+    assert read.request_fact == ("asset-tag",)
 
 
 def test_no_token_is_shown() -> None:

@@ -13,8 +13,8 @@ from mooring.trust.discovery.errors import (
     ClusterInfoMissingError,
     DiscoveryError,
     EndpointDownError,
+    NotPublicError,
     PinMismatchError,
-    UnauthorizedAnswerError,
     UnusableClusterInfoError,
 )
 from mooring.trust.discovery.fetch import named_pins, pinned_ca
@@ -73,7 +73,7 @@ def info(text: str | None) -> HttpResponse:
             Server(INFO, serving_ca=OTHER_CA), PINS, CertificateError, id="a server that only repeats the public CA"
         ),
         pytest.param(Server(None), PINS, ClusterInfoMissingError, id="no cluster-info"),
-        pytest.param(only_first(status(401)), PINS, UnauthorizedAnswerError, id="no anonymous requests"),
+        pytest.param(only_first(status(401)), PINS, NotPublicError, id="no anonymous requests"),
         pytest.param(only_first(info(None)), PINS, UnusableClusterInfoError, id="no kubeconfig"),
         pytest.param(only_first(info("{")), PINS, UnusableClusterInfoError, id="a kubeconfig that is none"),
         pytest.param(

@@ -169,6 +169,22 @@ def test_a_server_that_tells_strangers_nothing_is_no_reason_to_leave_it(code: in
     assert order(net.drive(refresh_cluster(known(A), base(A)))) == [B]
 
 
+@pytest.mark.parametrize("code", [401, 403])
+@pytest.mark.parametrize("read", [refresh_cluster, follow_cluster])
+def test_the_advice_where_cluster_info_is_not_public_is_not_that_of_a_join(read: Any, code: int) -> None:
+    net = network(info(A), A)
+    body = {"kind": "Status", "code": code, "message": "not you"}
+    net.servers[A].override = lambda count, request: HttpResponse(code, json.dumps(body).encode(), {"audit-id": "a-b"})
+    with pytest.raises(errors.NotPublicError) as caught:
+        net.drive(read(known(A), base(A)))
+    assert str(caught.value) == (
+        f"fetching cluster-info from https://{A} with TLS verified: the server answered {code} (not you): cluster-info is not "
+        "public there: anonymous requests are off, not accepted from this network (--anonymous-allow-cidr), or without the role "
+        "kubeadm:bootstrap-signer-clusterinfo; ask an administrator of the cluster to let this machine read it, or for another "
+        "kubeconfig; an administrator of a Mooring server learns the reason with: mooring auth explain a-b"
+    )
+
+
 def test_where_nothing_changed_one_request_is_enough() -> None:
     net = network(info(A), A)
     net.drive(refresh_cluster(known(A), base(A)))

@@ -32,7 +32,7 @@ from mooring.cli.join import flags
 from mooring.cli.join.diagnosis import with_plan
 from mooring.cli.join.flags import Given, config_option, elapsed, host_name, read_config
 from mooring.cli.options.declared import settings_options
-from mooring.cli.options.flags import DURATION, REPORTED, kubeconfig_option, output_option
+from mooring.cli.options.flags import DURATION, REPORTED, check_timeout, kubeconfig_option, output_option
 from mooring.cli.printing import echo, print_table, redacted
 from mooring.client.files import read_limited
 from mooring.client.http.requests import ignore
@@ -50,7 +50,6 @@ FIELDS = ("address", "token", "discovery_token_ca_cert_hash", "discovery_file", 
 K3S_FIELDS = ("server", "token_file", "data_dir")
 """Settings of a join, and of one k3s's way, that this command takes, in the order of its help."""
 _DECLARED = {one.field: one for one in (*JoinSettings.declared(), *K3sJoinSettings.declared())}
-LONGEST_TIMEOUT = timedelta(minutes=5)
 
 
 @click.command("doctor")
@@ -101,8 +100,7 @@ def doctor(
         data_dir = context.params["data_dir"] if _is_given(context, "data_dir") else None
         chosen = ChosenCluster(chosen_kubeconfig(kubeconfig, data_dir), context_name, timeout, SystemClock())
         context.exit(clusterrisks.report(chosen, accept, output))
-    if not timedelta() < timeout <= LONGEST_TIMEOUT:
-        raise click.UsageError("--timeout must be longer than 0, and at most 5m")
+    check_timeout(timeout)
     given = Given(context)
     _add_config(given)
     options = _options(given, timeout.total_seconds())

@@ -15,20 +15,22 @@ import asyncio
 import base64
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
 from mooring.apimachinery.schema import Obj
-from mooring.cli.login.following import carry_over, follow, place_of
-from mooring.cli.login.kubeconfigentries import KubeconfigFiles, locked, plugin_login
-from mooring.cli.options.flags import REPORTED, not_empty, output_option, usage
+from mooring.cli.login.following import SECONDS, carry_over, follow, place_of
+from mooring.cli.login.kubeconfigentries import kubeconfig_files, kubeconfig_target, locked, plugin_login
+from mooring.cli.options.flags import DURATION, REPORTED, check_timeout, not_empty, output_option, usage
 from mooring.cli.printing import clean, echo, print_document, redacted
 from mooring.client import kubeconfigfiles
 from mooring.client.files import read_limited, replace_content
 from mooring.client.login.loginfiles import LoginFiles, directory
-from mooring.clock import Clock, SystemClock
+from mooring.clock import SystemClock
+from mooring.duration import format_duration
 from mooring.errors import ConfigError, PeerError
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles
@@ -40,10 +42,12 @@ from mooring.trust.httpsurl import is_https
 from mooring.trust.kubeconfig import (
     Cluster,
     Kubeconfig,
+    KubeconfigContext,
     KubeconfigUser,
     address_of,
     flatten_cluster,
     flatten_user,
+    merge_kubeconfigs,
     other_addresses,
 )
 from mooring.trust.kubeconfigtext import add_entries, parse_kubeconfig, remove_entries, set_fields
@@ -53,10 +57,10 @@ _CHANGED = "the cluster {} of {} was changed by another program meanwhile; run t
 
 @dataclass(slots=True)
 class FollowedCluster:
-    """A cluster of a kubeconfig, and what became of it."""
+    """A cluster of a kubeconfig, and what became of it. Without a name: a kubeconfig that cannot be used, and the problem."""
 
     path: Path
-    name: str
+    name: str = ""
     server: str = ""
     changes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -92,19 +96,40 @@ class FollowedCluster:
     help="Kubeconfig to bring up to date. [default: $KUBECONFIG, ~/.kube/config]",
 )
 @click.option(
-    "--context", "context_name", default="", metavar="NAME", help="Context of the cluster. [default: the current one]"
+    "--context",
+    "context_name",
+    default="",
+    callback=not_empty,
+    metavar="NAME",
+    help="Context of the cluster. [default: the current one]",
 )
 @click.option("--all", "is_all", is_flag=True, help="Every cluster of the kubeconfig that publishes itself.")
 @click.option(
     "--discovery-token-ca-cert-hash",
     "pins",
     multiple=True,
+    callback=not_empty,
     metavar="sha256:HEX",
     help="Pin of the present CA, for a cluster whose CA was replaced without the former one; repeatable.",
 )
+@click.option(
+    "--timeout",
+    type=DURATION,
+    default=format_duration(timedelta(seconds=SECONDS)),
+    show_default=True,
+    help="Time limit of the requests to a cluster, which its addresses share.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would change, and write nothing.")
 @output_option(*REPORTED)
-def refresh(kubeconfig: str, context_name: str, is_all: bool, pins: Sequence[str], dry_run: bool, output: str) -> None:
+def refresh(
+    kubeconfig: str,
+    context_name: str,
+    is_all: bool,
+    pins: Sequence[str],
+    timeout: timedelta,
+    dry_run: bool,
+    output: str,
+) -> None:
     """Bring addresses, CAs, proxy and TLS name of a kubeconfig up to date with its cluster.
 
     The cluster is verified by the CAs that the kubeconfig has. Credentials stay, and none is sent.
@@ -113,13 +138,11 @@ def refresh(kubeconfig: str, context_name: str, is_all: bool, pins: Sequence[str
         raise click.UsageError("--all cannot be combined with --context and --discovery-token-ca-cert-hash")
     with usage():
         pinned = {parse_pin(text) for text in split_commas(pins)}
-    files = KubeconfigFiles(kubeconfig)
-    config = files.read()
-    if not config.clusters:
-        raise ConfigError(f"no cluster found in {files.target}: the file does not exist, or has none")
-    names = [one.name for one in config.clusters] if is_all else [_cluster_name(config, context_name)]
-    clock = SystemClock()
-    found = [_refreshed(files.owner("clusters", name), name, pinned, clock, dry_run=dry_run) for name in names]
+    check_timeout(timeout)
+    found, contexts = _chosen(kubeconfig, context_name, is_all=is_all)
+    for one in found:
+        if not one.problem:
+            _refresh(one, contexts, pinned, timeout.total_seconds(), dry_run=dry_run)
     if output != "text":
         print_document(
             {"kind": "KubeconfigRefresh", "dryRun": dry_run, "clusters": [one.document() for one in found]}, output
@@ -132,7 +155,47 @@ def refresh(kubeconfig: str, context_name: str, is_all: bool, pins: Sequence[str
                 echo(clean(f"Warning: {warning}"), err=True)
     problems = [one for one in found if one.problem]
     if problems:
-        raise PeerError("; ".join(f"cluster {one.name}: {one.problem}" for one in problems))
+        raise PeerError(
+            "; ".join(f"cluster {one.name}: {one.problem}" if one.name else one.problem for one in problems)
+        )
+
+
+def _chosen(
+    kubeconfig: str, context_name: str, *, is_all: bool
+) -> tuple[list[FollowedCluster], tuple[KubeconfigContext, ...]]:
+    """Return the clusters to bring up to date with the files that cannot be used, and the contexts of all files.
+
+    A further address of a cluster is brought up to date with it. Without `is_all` a file that cannot be read stops the command: it
+    may be the one that chooses the context.
+    """
+    configs: dict[Path, Kubeconfig] = {}
+    unusable = []
+    for path in dict.fromkeys(kubeconfig_files(kubeconfig)):
+        try:
+            configs[path] = kubeconfigfiles.read(path)
+        except ConfigError as error:
+            unusable.append(FollowedCluster(path, problem=redacted(str(error))))
+    config, target = merge_kubeconfigs(configs.values()), kubeconfig_target(kubeconfig)
+    if unusable and not (is_all and config.clusters):
+        return unusable, config.contexts
+    try:
+        if not config.clusters:
+            raise ConfigError(f"no cluster found in {target}: the file does not exist, or has none")
+        names = [one.name for one in config.clusters] if is_all else [_cluster_name(config, context_name)]
+    except ConfigError as error:
+        return [*unusable, FollowedCluster(target, problem=str(error))], config.contexts
+    owners = {one.name: path for path, each in reversed(configs.items()) for one in each.clusters}
+    if unusable:
+        # Their contexts may name any cluster, which is then no further address.
+        config = replace(config, contexts=(*config.contexts, *(KubeconfigContext("", name) for name in names)))
+    named = {context.cluster for context in config.contexts}
+    further = {
+        other.name
+        for one in config.clusters
+        for other in other_addresses(config, one)
+        if one.name in named and owners[other.name] == owners[one.name]
+    }
+    return [*(FollowedCluster(owners[name], name) for name in names if name not in further), *unusable], config.contexts
 
 
 def _cluster_name(config: Kubeconfig, context_name: str) -> str:
@@ -148,11 +211,18 @@ def _cluster_name(config: Kubeconfig, context_name: str) -> str:
     return context.cluster
 
 
-def _refreshed(path: Path, name: str, pins: Collection[Pin], clock: Clock, *, dry_run: bool) -> FollowedCluster:
-    """Bring one cluster of a file up to date."""
-    done = FollowedCluster(path, name)
+def _refresh(
+    done: FollowedCluster,
+    contexts: tuple[KubeconfigContext, ...],
+    pins: Collection[Pin],
+    seconds: float,
+    *,
+    dry_run: bool,
+) -> None:
+    """Bring one cluster of a file up to date. `contexts`: those of all files, since another one may use a cluster of this one."""
+    path, name = done.path, done.name
     try:
-        config = kubeconfigfiles.read(path)
+        config = replace(kubeconfigfiles.read(path), contexts=contexts)
         entry = config.cluster(name)
         if entry is None:
             raise ConfigError(_CHANGED.format(name, path))
@@ -160,7 +230,7 @@ def _refreshed(path: Path, name: str, pins: Collection[Pin], clock: Clock, *, dr
         if not is_https(entry.server):
             raise ConfigError(f"the server {entry.server} is not https: nothing proves what its cluster publishes")
         flat, others = flatten_cluster(entry, _read), other_addresses(config, entry)
-        found = asyncio.run(follow((flat, *others), merge_base(entry), pins, clock))
+        found = asyncio.run(follow((flat, *others), merge_base(entry), pins, SystemClock(), seconds))
         done.changes, done.server = described(flat, others, found), found.clusters[0].server
         done.warnings = [
             text for user in _users_of(config, name) if (text := _warning(user, flat.ca_pem, found.published))
@@ -170,7 +240,6 @@ def _refreshed(path: Path, name: str, pins: Collection[Pin], clock: Clock, *, dr
             _move_logins(path, config, flat, found)
     except (ConfigError, PeerError, PkiError) as error:
         done.problem = redacted(str(error))
-    return done
 
 
 def described(before: Cluster, others: Sequence[Cluster], found: Refreshed) -> list[str]:

@@ -63,6 +63,7 @@ QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
 @click.option(
     "--request-annotation",
     multiple=True,
+    callback=not_empty,
     metavar="NAME=VALUE,...",
     help="Facts that the request of the machine must say (mooring join --request-annotation, --request-fact), beside its proof; "
     "repeatable, or with commas.",

@@ -36,6 +36,8 @@ MAX_BODY = 1 << 20
 """Bytes read of a response unless the request says otherwise."""
 REQUEST_TIMEOUT = 10.0
 """Seconds, as kubeadm's client allows."""
+SHORTEST_WAIT = 0.5
+"""Seconds of each request where many addresses share the time."""
 ACCEPT_JSON = (("accept", "application/json, */*"),)
 
 

@@ -32,10 +32,12 @@ from mooring.settings.declaration import (
     OPTIONAL_DURATION,
     SWITCH,
     TEXT,
+    TEXTS,
     Settings,
     file_setting,
     one_of,
     setting,
+    split_commas,
 )
 from mooring.settings.nodes import DELETIONS, ENDS_MEMBERSHIP, REGISTRATIONS
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, may_hold_token, parse_token
@@ -263,16 +265,25 @@ def _parse_addresses(texts: tuple[str, ...], key: str) -> list[addresses.Address
     return found
 
 
+def _items(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
+    """Return the items of texts with commas between. An empty text is refused: a variable that was meant to hold one is not set."""
+    if not all(split_commas([text]) for text in texts):
+        raise ConfigError(f"--{key}: give a value, or leave the flag out")
+    return split_commas(texts)
+
+
 def _facts(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
-    parse_facts(texts, f"--{key}")
-    return texts
+    items = _items(texts, key)
+    parse_facts(items, f"--{key}")
+    return items
 
 
 def _firmware_facts(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
-    for text in texts:
+    items = _items(texts, key)
+    for text in items:
         if text not in FIRMWARE_FACTS:
             raise ConfigError(f"--{key}: {addresses.shown_value(text)} is none of {', '.join(FIRMWARE_FACTS)}")
-    return tuple(dict.fromkeys(texts))
+    return tuple(dict.fromkeys(items))
 
 
 def _node_addresses(texts: tuple[str, ...], key: str) -> tuple[str, ...]:
@@ -416,7 +427,7 @@ class JoinSettings(MemberSettings):
         "File with the one-time code that mooring machine authorize printed; - for standard input."
     )
     request_annotation: tuple[str, ...] = setting(
-        COMMA_SEPARATED,
+        TEXTS,
         default=(),
         meaning="A fact about this machine that its request says to the person who approves it, such as rack=7; repeatable, or "
         "with commas. Nothing proves it.",
@@ -424,7 +435,7 @@ class JoinSettings(MemberSettings):
         parse=_facts,
     )
     request_fact: tuple[str, ...] = setting(
-        COMMA_SEPARATED,
+        TEXTS,
         default=(),
         meaning="A fact that is read from the firmware of this machine, and sent in the same way: product-serial, product-uuid, "
         "board-serial, chassis-serial or asset-tag; repeatable, or with commas.",

@@ -30,6 +30,7 @@ from mooring.trust.discovery.fetch import Polling
 from mooring.trust.discovery.file import document_cluster, fetch_document
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.doctor import FinishedStep
+from mooring.trust.httpexchange import SHORTEST_WAIT
 from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, ByUrl, JoinPlan
 from mooring.trust.k3s.refusals import CredentialRefusedError, NodeRefusedError
 from mooring.trust.kubeconfig import address_of
@@ -38,8 +39,6 @@ SECONDS = 10.0
 """Time limit of a diagnosis: a person waits for the error."""
 WAITS = 4
 """Waits in a row before a step is known to be broken: name, connection, handshake, and a request in plain HTTP."""
-SHORTEST_WAIT = 0.5
-"""Seconds of each request where many addresses share the time."""
 
 
 class DiagnosedJoinError(JoinError):

@@ -3,6 +3,7 @@
 Rules kept here (docs/adr/0020, docs/keep-a-kubeconfig-fresh.md):
 * cluster-info is read at each renewal, verified by the CAs of the login. What cannot be read changes nothing: the renewal says why
   the server does not respond.
+* The addresses of a cluster share one time limit: many of them may be gone.
 * The record is written before the entries. A kubeconfig that another program changes, or that is elsewhere, keeps its old entry:
   the credential is given to it as long as it names the server and CAs of the login alone.
 * An entry is changed and never added: the kubeconfig that a program uses need not be the one that this process sees.
@@ -11,13 +12,13 @@ Rules kept here (docs/adr/0020, docs/keep-a-kubeconfig-fresh.md):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from mooring.cli.login.kubeconfigentries import KubeconfigFiles, plan_entries
-from mooring.client.http.requests import drive_fetching
+from mooring.client.http.requests import drive_notifying, fetch
 from mooring.client.login.loginfiles import LoginFiles
 from mooring.clock import Clock
 from mooring.errors import ConfigError, PeerError
@@ -26,30 +27,60 @@ from mooring.trust.discovery.errors import CertificateError, DiscoveryError
 from mooring.trust.discovery.fetch import named_pins, pinned_ca
 from mooring.trust.discovery.pins import Pin
 from mooring.trust.discovery.refresh import MergeBase, Refreshed, follow_cluster, merge_base
-from mooring.trust.kubeconfig import Cluster, Kubeconfig
+from mooring.trust.httpexchange import SHORTEST_WAIT, TIMEOUT, HttpFailure, HttpRequest, HttpResponse, Trust
+from mooring.trust.kubeconfig import Cluster, Kubeconfig, address_of
 from mooring.trust.loginrecord import Login, Place
 
+SECONDS = 30.0
+"""Time limit of the requests to a cluster, which its addresses share: a person waits."""
+Send = Callable[[HttpRequest], Awaitable[HttpResponse | HttpFailure]]
 
-async def follow(known: Sequence[Cluster], base: MergeBase | None, pins: Collection[Pin], clock: Clock) -> Refreshed:
+
+async def follow(
+    known: Sequence[Cluster], base: MergeBase | None, pins: Collection[Pin], clock: Clock, seconds: float = SECONDS
+) -> Refreshed:
     """Return the addresses of a cluster as it publishes them now. Raises DiscoveryError that says what to compare, ConfigError."""
     if known[0].insecure_skip_tls_verify:
         raise ConfigError(
             f"the entry of {known[0].server} skips verification: nothing proves what its cluster publishes"
         )
     known_id = base.cluster_id if base is not None else ""
+    base = None if pins else base
+    servers = (*(one.server for one in known), *(base.servers if base is not None else ()))
+    send = _sender(seconds, len(set(map(address_of, servers))), clock)
     if pins:
-        ca_pem = await drive_fetching(pinned_ca(known[0].server, pins), clock)
-        known, base = [replace(one, ca_pem=ca_pem) for one in known], None
+        ca_pem = await drive_notifying(pinned_ca(known[0].server, pins), send, clock.sleep)
+        known = [replace(one, ca_pem=ca_pem) for one in known]
     try:
-        return await drive_fetching(follow_cluster(known, base, known_id), clock)
+        return await drive_notifying(follow_cluster(known, base, known_id), send, clock.sleep)
     except CertificateError as error:
-        raise ConfigError(f"{error}. {await _advice(known[0].server, clock)}") from None
+        raise ConfigError(f"{error}. {await _advice(known[0].server, send, clock)}") from None
 
 
-async def _advice(server: str, clock: Clock) -> str:
+def _sender(seconds: float, addresses: int, clock: Clock) -> Send:
+    """Return a function that sends requests within the time: an address has its share, and is asked once when it hangs."""
+    end, share = clock.monotonic() + seconds, max(SHORTEST_WAIT, seconds / addresses)
+    hung: dict[tuple[str, str], HttpFailure] = {}
+
+    async def send(request: HttpRequest) -> HttpResponse | HttpFailure:
+        left = end - clock.monotonic()
+        way = address_of(request.url), request.target.proxy_url if isinstance(request.target, Trust) else ""
+        if way in hung:
+            return hung[way]
+        if left <= 0:
+            return HttpFailure(TIMEOUT, "no time was left to ask it: the addresses of a cluster share --timeout")
+        reply = await fetch(replace(request, timeout=min(request.timeout, share), within=left), clock)
+        if isinstance(reply, HttpFailure) and reply.kind == TIMEOUT:
+            hung[way] = reply
+        return reply
+
+    return send
+
+
+async def _advice(server: str, send: Send, clock: Clock) -> str:
     """Return what a person does where the known CAs do not verify the server: it has a new CA, or is another one."""
     try:
-        seen = ", ".join(map(str, await drive_fetching(named_pins(server), clock)))
+        seen = ", ".join(map(str, await drive_notifying(named_pins(server), send, clock.sleep)))
     except (DiscoveryError, PkiError):
         return "If the CA of the cluster was replaced without this file, ask an administrator for its hash"
     return (

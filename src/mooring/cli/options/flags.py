@@ -207,6 +207,13 @@ REVOCATION = ObjectName(
 TOKEN = ObjectName("secret", "secrets", prefix="bootstrap-token-")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 DURATION, DAYS = GoDuration(), DaysDuration()
+LONGEST_TIMEOUT = timedelta(minutes=5)
+
+
+def check_timeout(timeout: timedelta) -> None:
+    """Raise UsageError for a time limit of requests that none of them can keep, and for one that no person waits for."""
+    if not timedelta() < timeout <= LONGEST_TIMEOUT:
+        raise click.UsageError("--timeout must be longer than 0, and at most 5m")
 
 
 @contextmanager

@@ -26,6 +26,7 @@ class DiscoveryError(PeerError):
     text: ClassVar[str] = "{}"
 
     def __init__(self, step: str, *values: object) -> None:
+        self.values = values
         super().__init__(f"{step}: {self.text.format(*values)}")
 
 
@@ -157,6 +158,13 @@ ForbiddenAnswerError = cause(
     "the server answered 403 Forbidden{}: anonymous access to the cluster-info ConfigMap is disabled; "
     "bind the role kubeadm:bootstrap-signer-clusterinfo to system:anonymous, or join with --discovery-file{}",
 )
+NotPublicError = cause(
+    "not-public",
+    "the server answered {}{}: cluster-info is not public there: anonymous requests are off, not accepted from this network "
+    "(--anonymous-allow-cidr), or without the role kubeadm:bootstrap-signer-clusterinfo; ask an administrator of the cluster to "
+    "let this machine read it, or for another kubeconfig{}",
+)
+"""401 and 403 in place of `UnauthorizedAnswerError` and `ForbiddenAnswerError`, where nothing joins."""
 ClusterInfoMissingError = cause(
     "cluster-info-missing",
     "the server answered 404 Not Found{}: it has no ConfigMap kube-public/cluster-info; "

@@ -239,6 +239,14 @@ def read_cluster_info(
     return {key: value or "" for key, value in data.items()}
 
 
+def read_public(step: str, reply: HttpResponse | HttpFailure) -> Mapping[str, str]:
+    """Return the data as `read_cluster_info` does, for a member or a person: the advice where it is not public is not a join's."""
+    try:
+        return read_cluster_info(step, reply)
+    except (ForbiddenAnswerError, errors.UnauthorizedAnswerError) as error:
+        raise errors.NotPublicError(step, reply.status, *error.values) from None
+
+
 def _refusal(step: str, reply: HttpResponse, credentials: KubeconfigUser | None) -> errors.DiscoveryError:
     """Return the error for an answer other than 200, with what the server says."""
     text = _text(reply.body, credentials)
@@ -317,7 +325,7 @@ def _named_ca(server: str) -> Exchange[bytes]:
     """Return the CA that an unverified cluster-info names, as PEM. Raises DiscoveryError."""
     step = f"fetching cluster-info from {server} (step 1)"
     # Nothing is sent that could be stolen, and nothing is believed but the CA, which is compared next.
-    data = read_cluster_info(step, (yield from send(cluster_info_request(server, UNVERIFIED))))
+    data = read_public(step, (yield from send(cluster_info_request(server, UNVERIFIED))))
     try:
         return discovery_cluster(parse_kubeconfig(data.get(clusterinfo.KUBECONFIG_KEY, ""))).ca_pem
     except KubeconfigError as error:

@@ -223,10 +223,12 @@ def _redirected(step: str, url: str, reply: HttpResponse, left: int) -> str:
     """Return the URL to which a response redirects. Raises RefusedAnswerError when it is not followed."""
     location = reply.headers.get("location", "")
     try:
-        target = urldefrag(urljoin(_without_secrets(url), location)).url if location else ""
+        target = urldefrag(urljoin(_without_secrets(url), location)).url
     except ValueError:
-        target = ""
-    problem = https_url_problem(target, query=True) if left else f"it is one of more than {MAX_REDIRECTS}"
+        target = location
+    problem = https_url_problem(target, query=True) if location else "it names no URL (no Location header)"
+    if not left:
+        problem = f"it is one of more than {MAX_REDIRECTS}"
     if problem:
         raise RefusedAnswerError(
             step, reply.status, f"a redirect that is not followed: {problem}; give the URL of the document itself"

@@ -30,7 +30,7 @@ from mooring.trust.discovery.fetch import (
     Notice,
     cluster_info_request,
     prove_server,
-    read_cluster_info,
+    read_public,
     trust_of,
 )
 from mooring.trust.discovery.trustedcluster import (
@@ -377,7 +377,7 @@ def _fetch_published(cluster: Cluster) -> DiscoveryExchange[TrustedCluster]:
             "nothing proves what it publishes, because TLS is not used or not verified; correct the address of the server",
         )
     step = f"fetching cluster-info from {cluster.server} with TLS verified"
-    data = read_cluster_info(step, (yield from send(cluster_info_request(cluster.server, trust_of(cluster)))))
+    data = read_public(step, (yield from send(cluster_info_request(cluster.server, trust_of(cluster)))))
     if clusterinfo.KUBECONFIG_KEY not in data:
         raise UnusableClusterInfoError(step, f'it has no key "{clusterinfo.KUBECONFIG_KEY}"')
     config, found = published_cluster(step, data[clusterinfo.KUBECONFIG_KEY])
