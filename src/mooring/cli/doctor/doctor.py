@@ -26,8 +26,9 @@ from mooring.agent.doctor.machine import read_files
 from mooring.agent.doctor.run import Notify, diagnose
 from mooring.agent.k3s.files import MAX_TOKEN_FILE
 from mooring.agent.k3s.settings import K3sJoinSettings
-from mooring.cli import clusterrisks, printing
+from mooring.cli import printing
 from mooring.cli.cluster import ChosenCluster, chosen_kubeconfig
+from mooring.cli.doctor import clusterrisks
 from mooring.cli.join import flags
 from mooring.cli.join.agent import plan_k3s_join, take_k3s_values
 from mooring.cli.join.diagnosis import with_k3s_join, with_plan
