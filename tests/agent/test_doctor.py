@@ -22,6 +22,7 @@ from mooring.agent.state import NodeState
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
 from mooring.pki.keys import generate_key, private_key_pem
+from mooring.trust.discovery.refresh import MergeBase, digest
 from mooring.trust.doctor import FAILED, OK, SKIPPED, WARNING, Judgement
 from mooring.trust.kubeconfig import Cluster
 from tests.support.testca import ThrowawayCA
@@ -87,6 +88,19 @@ def test_files_of_a_member_that_are_damaged(member: Member) -> None:
     check(judge_files(member.files, "", NOW), FAILED, "no certificate of a node")
 
 
+def test_a_kubelet_conf_without_the_ca_of_the_cluster(member: Member) -> None:
+    names_none = (
+        WARNING,
+        f"{member.state.kubeconfig} names no CA of the cluster",
+        "certificate-authority",
+        "join again",
+    )
+    published = MergeBase((CLUSTER.server,), digest(b"CA"), digest(b""))
+    for base, expected in ((None, names_none), (published, names_none), (replace(published, ca=digest(b"")), (OK,))):
+        member.state.write_kubeconfig((CLUSTER,), base)
+        check(judge_files(member.files, "", NOW), *expected)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [(b"junk", "cannot be used"), (ThrowawayCA().certificate_pem, "does not hold the CA that signed this certificate")],
@@ -134,7 +148,17 @@ def test_a_member_of_k3s_way(tmp_path: Path) -> None:
         path.write_bytes(content)
         path.chmod(0o600)
     files.directory.chmod(0o700)
+    check(
+        judge_files(read_files(tmp_path), "", NOW), FAILED, "no server is named", "(mooring agent --server URL --token"
+    )
     files.write_kubeconfigs(CLUSTER.server)
+    files.client.current.write_bytes(b"junk")
+    check(judge_files(read_files(tmp_path), "", NOW), FAILED, "cannot be used", "(mooring agent --server URL --token")
+    files.client.current.unlink()
+    check(
+        judge_files(read_files(tmp_path), "", NOW), FAILED, "no certificate of a", "(mooring agent --server URL --token"
+    )
+    files.client.current.write_bytes(pair.certificate_pem)
     for content, problem in ((b"", "is missing or empty"), (b"junk", "cannot be used")):
         files.server_ca.write_bytes(content)
         check(

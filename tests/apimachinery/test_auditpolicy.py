@@ -120,6 +120,22 @@ def test_the_first_rule_that_matches_wins() -> None:
     assert found.decide(BOB, parse_request("GET", PODS, {})).level is Level.NONE
 
 
+@pytest.mark.parametrize(
+    ("rules", "keeps_any"),
+    [
+        pytest.param([{"level": "None"}], False, id="no level but None"),
+        pytest.param(
+            [{"level": "None"}, {"level": "Request"}], False, id="a rule behind one that matches every request"
+        ),
+        pytest.param([{"level": "None", "users": ["ann"]}], False, id="None for one user, and no rule for the others"),
+        pytest.param([{"level": "None", "users": ["ann"]}, {"level": "Metadata"}], True, id="None for one user"),
+        pytest.param([{"level": "Metadata", "users": ["ann"]}, {"level": "None"}], True, id="records of one user"),
+    ],
+)
+def test_a_policy_may_keep_no_record(rules: list[dict[str, Any]], keeps_any: bool) -> None:
+    assert parse_policy(policy(*rules), "file").keeps_any is keeps_any
+
+
 def test_omitted_stages_are_combined_and_the_rule_overrides_managed_fields() -> None:
     rules = (
         {"level": "Request", "verbs": ["list"], "omitStages": ["Panic"], "omitManagedFields": False},

@@ -11,8 +11,8 @@ import pytest
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.authorizer import binding, cluster_binding, cluster_role, path_rule, role, rule
 from mooring.authz.rbac.bootstrappolicy import default_policy, k3s_policy, kubeadm_policy
-from mooring.cli import clusterrisks
-from mooring.cli.clusterrisks import accepted_ids, lines
+from mooring.cli.doctor import clusterrisks
+from mooring.cli.doctor.clusterrisks import accepted_ids, lines
 from mooring.cli.serverreport import ServerReport
 from mooring.cli.status.sections import token_states
 from mooring.clock import rfc3339

@@ -11,7 +11,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.authz.rbac.authorizer import cluster_binding, cluster_role, rule
-from mooring.cli.clusterrisks import CHECKS
+from mooring.cli.doctor.clusterrisks import CHECKS
 from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support.commandline import CommandLine, mooring
 from tests.support.kubernetespeer import kubernetes_peer

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from mooring.agent.doctor import probes
+from mooring.agent.doctor.run import AT_ONCE
 from mooring.agent.join import join
 from mooring.agent.pairfiles import Pair
 from mooring.agent.state import NodeState
@@ -122,6 +123,53 @@ def test_the_address_that_passes_is_used(doctor: Doctor) -> None:
     assert found["healthy"]
     assert found["address"] == peer.endpoint
     assert [(one["address"], one["step"]) for one in found["otherAddresses"]] == [(f"127.0.0.1:{port}", "tcp")]
+
+
+def test_addresses_are_examined_a_few_at_a_time(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    ca, connect = ThrowawayCA(), probes.connect_to
+    silent = [f"192.0.2.{number}:6443" for number in range(1, AT_ONCE + 3)]
+    waiting, together, released = list[str](), list[int](), asyncio.Event()
+
+    async def connect_to(address: str, port: int, seconds: float) -> TcpAttempt:
+        if address == "127.0.0.1":
+            return await connect(address, port, seconds)
+        waiting.append(address)
+        together.append(len(waiting))
+        if len(waiting) == AT_ONCE:
+            released.set()
+        # It ends early where as many wait at the same time.
+        try:
+            async with asyncio.timeout(seconds):
+                await released.wait()
+        finally:
+            waiting.remove(address)
+        return TcpAttempt(4, address, SILENT)
+
+    monkeypatch.setattr(probes, "connect_to", connect_to)
+    with http_peer(api_server(ca), ca.server()) as peer:
+        found = doctor(*silent, peer.endpoint, timeout="2s")
+    assert (found["healthy"], found["address"]) == (True, peer.endpoint)
+    assert [(one["address"], one["step"]) for one in found["otherAddresses"]] == [(one, "tcp") for one in silent]
+    assert max(together) == AT_ONCE
+
+
+def test_addresses_behind_the_one_that_passes_are_dropped(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    ca, connect, ends = ThrowawayCA(), probes.connect_to, list[str]()
+
+    async def connect_to(address: str, port: int, seconds: float) -> TcpAttempt:
+        if address == "127.0.0.1":
+            return await connect(address, port, seconds)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append(address)
+        raise AssertionError
+
+    monkeypatch.setattr(probes, "connect_to", connect_to)
+    with http_peer(api_server(ca), ca.server()) as peer:
+        found = doctor(peer.endpoint, "192.0.2.1:6443", "192.0.2.2:6443")
+    assert (found["healthy"], found["address"], found["otherAddresses"]) == (True, peer.endpoint, [])
+    assert ends == ["192.0.2.1", "192.0.2.2"]
 
 
 def test_a_proxy_that_does_not_listen(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -585,6 +633,45 @@ def test_the_configuration_file_of_a_join(doctor: Doctor, live_server: LiveServe
     assert found["by"]["token"]["result"] == found["by"]["pin"]["result"] == "ok"
 
 
+@pytest.mark.parametrize(("tls_token", "code", "result"), [("", 0, "ok"), ("zzzzzz.1123456789abcdef", 15, "failed")])
+def test_the_tokens_of_discovery_and_of_the_request(
+    doctor: Doctor, live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, tls_token: str, code: int, result: str
+) -> None:
+    token = live_server.create_token()
+    monkeypatch.setenv("MOORING_DISCOVERY_TOKEN", token.reveal())
+    monkeypatch.setenv("MOORING_TLS_BOOTSTRAP_TOKEN", tls_token or token.reveal())
+    found = doctor(live_server.endpoint, "--discovery-token-ca-cert-hash", live_server.pin)
+    assert found["exitCode"] == code, found["summary"]
+    assert (found["by"]["signature"]["result"], found["by"]["token"]["result"]) == ("ok", result)
+
+
+def test_variables_of_k3s(mooring: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They win over Mooring's, as in a join."""
+    wrong, file, gone = f"K10{'ab' * 32}::node:{PASSWORD}", tmp_path / "token", tmp_path / "gone"
+    with supervisor_peer() as peer:
+        file.write_text(peer.token)
+        for variables, code in (
+            ({"K3S_TOKEN": peer.token}, 0),
+            ({"K3S_TOKEN": peer.token, "MOORING_TOKEN": wrong}, 0),
+            ({"K3S_TOKEN": wrong, "K3S_TOKEN_FILE": str(file)}, 0),
+            ({"K3S_TOKEN": wrong, "MOORING_TOKEN": peer.token}, 14),
+            ({"K3S_TOKEN_FILE": str(gone)}, 1),
+        ):
+            with monkeypatch.context() as environment:
+                for name, value in ({"K3S_URL": peer.url, "K3S_NODE_NAME": "given"} | variables).items():
+                    environment.setenv(name, value)
+                outcome = mooring("doctor", "--root", str(tmp_path), "-o", "json")
+            assert outcome.code == code, outcome.all
+            if code == 0:
+                assert [one["result"] for one in json.loads(outcome.out)["steps"] if one["name"] == "token"] == ["ok"]
+    ca, state = ThrowawayCA(), NodeState(tmp_path)
+    pair = ca.node("worker-1")
+    state.client.write_pair(Pair((pair.certificate,), pair.key), datetime.now(UTC))
+    state.write_kubeconfig((Cluster("", "https://127.0.0.1:1", ca.certificate_pem),))
+    outcome = process("doctor", "--root", str(tmp_path), K3S_URL="https://127.0.0.1:1", K3S_NODE_NAME="given")
+    assert (outcome.code, 'the name "given" was given' in outcome.err) == (10, True)
+
+
 def test_a_configuration_file_that_this_user_may_not_read(
     mooring: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -614,6 +701,18 @@ def test_a_certificate_is_not_sent_to_a_server_that_nothing_proves(doctor: Docto
         state.write_kubeconfig((Cluster("", peer.url, insecure_skip_tls_verify=True),))
         check(doctor(), "certificate", 17, "insecure-skip-tls-verify", "the certificate is not sent")
         assert not any("/nodes/" in one.path for one in peer.requests)
+
+
+def test_files_of_a_member_that_name_no_ca(doctor: Doctor, tmp_path: Path) -> None:
+    ca, root = ThrowawayCA(), tmp_path / "root"
+    state, pair = NodeState(root), ca.node("worker-1")
+    state.client.write_pair(Pair((pair.certificate,), pair.key), datetime.now(UTC))
+    with http_peer(api_server(ca), ca.server()) as peer:
+        state.write_kubeconfig((Cluster("", peer.url),))
+        found = doctor()
+    check(found, "certificate", 17, "the files here name no CA", "join again with a token")
+    assert "another machine" not in found["summary"]
+    assert (found["by"]["files"]["result"], "names no CA" in found["by"]["files"]["message"]) == ("warning", True)
 
 
 @pytest.mark.parametrize("text", ["{", None])

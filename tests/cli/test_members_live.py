@@ -25,7 +25,7 @@ from mooring.trust.kubeconfig import cluster_info_kubeconfig
 from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support import forkserver
 from tests.support.commandline import CommandLine, Outcome, mooring, process
-from tests.support.liveserver import LiveServer, live_server, start_server
+from tests.support.liveserver import LiveServer, live_server, running_server, start_server
 from tests.support.peer import ReceivedRequest, Reply, http_peer
 from tests.support.ports import free_port
 from tests.support.testca import LOOPBACK, ThrowawayCA
@@ -307,6 +307,16 @@ def test_bootstrap_tokens_that_are_turned_off_are_not_made(tmp_path: Path, moori
     assert refused.code == 2
     assert "enable-bootstrap-token-auth is false" in refused.err
     assert "Bootstrap tokens are turned off" in mooring.done("init", *flags)
+
+
+def test_a_token_is_not_said_to_let_machines_in_where_none_is_accepted(tmp_path: Path, mooring: CommandLine) -> None:
+    with running_server(tmp_path, "--enable-bootstrap-token-auth=false") as server:
+        for flags in ([], ["--limited"], ["abcdef.0123456789abcdef"]):
+            made = mooring("token", "create", *flags, "--kubeconfig", str(server.kubeconfig))
+            text = f"Warning: token {made.out[:6]} lets no machine in: the server accepts no bootstrap token, because enable-"
+            assert made.code == 0, made.err
+            assert text in made.err
+            assert "lets in" not in made.err
 
 
 def test_a_dry_run_writes_nothing(live_server: LiveServer, mooring: CommandLine, tmp_path: Path) -> None:

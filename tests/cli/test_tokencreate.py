@@ -30,6 +30,8 @@ __all__ = ["mooring"]
 class Losing:
     """Cluster that stores objects and loses its first response to a POST."""
 
+    warning = ""
+
     def __init__(self) -> None:
         self.stored: dict[str, Obj] = {}
 

@@ -99,7 +99,7 @@ def test_a_limited_token_has_a_join_command_of_either_way(live_server: LiveServe
         (["--groups", "system:bootstrappers:x"], 2, "--limited cannot be mixed with --groups: the server chooses it"),
         (["--usages", "signing"], 2, "--limited cannot be mixed with --usages: the server chooses it"),
         (["abcdef.0123456789abcdef"], 2, "--limited cannot be mixed with a token: the server chooses it"),
-        (["--config", "init.yaml"], 2, "--config cannot be mixed with --limited"),
+        (["--config", "init.yaml"], 2, "--limited cannot be mixed with --config: the server chooses it"),
         (["--ttl", "0"], 1, "spec.expirationSeconds: Invalid value: 0: must be from 60 to 86400"),
         (["--ttl", "25h"], 1, "spec.expirationSeconds: Invalid value: 90000: must be from 60 to 86400"),
         (["--max-joins", "101"], 1, "spec.maxJoins: Invalid value: 101: must be from 1 to 100"),
@@ -107,11 +107,22 @@ def test_a_limited_token_has_a_join_command_of_either_way(live_server: LiveServe
     ids=str,
 )
 def test_a_limited_token_has_limits(tokens: CommandLine, arguments: list[str], code: int, message: str) -> None:
-    before = listed(tokens)
+    before = listed(tokens).keys()
     outcome = tokens("token", "create", "--limited", *arguments)
     assert (outcome.code, outcome.out) == (code, "")
     assert message in outcome.err
-    assert listed(tokens) == before
+    assert listed(tokens).keys() == before
+
+
+@pytest.mark.parametrize("flag", ["--limited", "--config=init.yaml"])
+def test_a_token_of_the_environment_is_refused_where_it_would_be_ignored(
+    tokens: CommandLine, monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    monkeypatch.setenv("MOORING_TOKEN", "abcdef.0123456789abcdef")
+    outcome = tokens("token", "create", flag)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"{flag.partition('=')[0]} cannot be mixed with $MOORING_TOKEN" in outcome.err
+    assert "0123456789abcdef" not in outcome.err
 
 
 def test_a_dry_run_of_a_limited_token_makes_none(tokens: CommandLine) -> None:

@@ -12,6 +12,7 @@ from mooring.api.certificates.requestrecords import APPROVED, DENIED, FAILED, SO
 from mooring.api.core.event import MAX_MESSAGE
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.schema import Obj
+from mooring.controllers import identityevents
 from mooring.controllers.actions import Create, Requeue
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL
 from mooring.controllers.identityevents import (
@@ -401,6 +402,40 @@ def test_what_was_left_out_is_counted_in_the_next_minute() -> None:
         "Events about identities that were left out in the minute from 2026-01-02T03:04:05Z: 4. "
     )
     assert late.obj["reason"] == "CertificateRequestDenied"
+
+
+def test_an_event_that_is_left_out_counts_once_however_often_its_object_changes() -> None:
+    controller = IdentityEvents()
+    seen = views(certificatesigningrequests=many(MAX_OF_REQUESTER + 5))
+    keys = enqueued(controller, seen)
+    rounds = [[action for key in keys for action in plan(controller, key, seen)] for _ in range(3)]
+    assert rounds[1] == rounds[2] == rounds[0], "the same Events, and the same key waits"
+    left_out, _ = plan(controller, keys[MAX_OF_REQUESTER], seen, NOW + MINUTE)
+    assert isinstance(left_out, Create)
+    assert "2026-01-02T03:04:05Z: 4. " in left_out.obj["message"]
+
+
+def test_two_events_of_a_request_are_left_out_as_two() -> None:
+    controller = IdentityEvents()
+    denied = views(certificatesigningrequests=many(MAX_OF_REQUESTER + 5))
+    waits = [request(condition("NeedsApproval", MINUTE), name=f"abcdef-{n:03}") for n in range(MAX_OF_REQUESTER + 5)]
+    events(controller, certificatesigningrequests=waits)
+    for key in enqueued(controller, denied):
+        plan(controller, key, denied)
+    left_out, *_ = plan(controller, ("certificatesigningrequests", "abcdef-000"), denied, NOW + MINUTE)
+    assert isinstance(left_out, Create)
+    assert f": {5 - 1 + MAX_OF_REQUESTER + 5}. " in left_out.obj["message"]
+
+
+def test_the_names_of_events_that_are_left_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identityevents, "MAX_OPEN", 3)
+    controller = IdentityEvents()
+    seen = views(certificatesigningrequests=many(MAX_OF_REQUESTER + 9))
+    for key in enqueued(controller, seen):
+        plan(controller, key, seen)
+    told, *_ = plan(controller, ("certificatesigningrequests", "abcdef-000"), seen, NOW + MINUTE)
+    assert isinstance(told, Create)
+    assert "2026-01-02T03:04:05Z: 3. " in told.obj["message"]
 
 
 def test_a_clock_that_is_set_back_begins_another_minute() -> None:

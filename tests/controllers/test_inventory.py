@@ -320,6 +320,101 @@ def test_a_hold_of_another_check_holds_the_request() -> None:
     assert requeue == Requeue(NOW + HELD_FOR)
 
 
+RACK_7: Obj = {"requestAnnotations": {"rack": "7"}}
+HELD_BY_TOKEN = FixedCheck(Hold("TokenRequiresApproval", "ask a person"))
+
+
+def told(approver: CsrApprover, obj: Obj, *machines: Obj, allowed: bool) -> tuple[str, Action]:
+    """Return the message of the condition that a request gets, "" when it is not written, and when it is planned again."""
+    (ask,) = planned(approver, obj, *machines)
+    assert isinstance(ask, CheckAccess)
+    *updates, again = ask.then(allowed)
+    return "".join(message_of(update) for update in updates), again
+
+
+def message_of(action: Action) -> str:
+    assert isinstance(action, Update)
+    message: str = action.obj["status"]["conditions"][0]["message"]
+    return message
+
+
+@pytest.mark.parametrize(
+    ("obj", "machines", "facts"),
+    [
+        pytest.param(said("8"), [machine(keyFingerprint=PIN, **RACK_7)], 'rack "8"', id="another value"),
+        pytest.param(csr(), [machine(keyFingerprint=PIN, **RACK_7)], "no rack", id="no value"),
+        pytest.param(said("8\n"), [machine(keyFingerprint=PIN, **RACK_7)], "no rack", id="a value that is not printed"),
+        pytest.param(
+            said("8"),
+            [machine(keyFingerprint=PIN, requestAnnotations={"rack": "7", "owner": "web", "row": "1"})],
+            'no owner, rack "8", no row',
+            id="several",
+        ),
+        pytest.param(
+            said("8"), [machine("a", **RACK_7), machine(keyFingerprint=PIN, **RACK_7)], 'rack "8"', id="beside a name"
+        ),
+        pytest.param(said("8"), [machine(keyFingerprint=PIN, used=PIN, **RACK_7)], 'rack "8"', id="an entry that it has used"),
+        pytest.param(said("7"), [machine(keyFingerprint=PIN, **RACK_7)], "", id="the value"),
+        pytest.param(said("8"), [], "", id="no entry"),
+        pytest.param(said("8"), [machine(**RACK_7)], "", id="an entry that lets no machine in by itself"),
+        pytest.param(said("8"), [machine(keyFingerprint=OTHER_PIN, **RACK_7)], "", id="an entry of another machine"),
+        pytest.param(said("8"), [machine(keyFingerprint=PIN, used=OTHER_PIN, **RACK_7)], "", id="an entry that another used"),
+        pytest.param(
+            said("8"), [machine("a", keyFingerprint=PIN), machine(keyFingerprint=PIN, **RACK_7)], "", id="beside one that fits"
+        ),
+        pytest.param(csr(username="system:node:n1"), [machine(keyFingerprint=PIN, **RACK_7)], "", id="a renewal"),
+    ],
+)  # fmt: skip
+def test_a_request_is_told_that_its_facts_are_not_those_of_its_entry(
+    obj: Obj, machines: Sequence[Obj], facts: str
+) -> None:
+    text = f'the authorized machine "m1" requires other facts: the request has {facts}; ' if facts else ""
+    (ask,) = planned(CsrApprover((HELD_BY_TOKEN,), inventory=MachineInventory()), obj, *machines)
+    assert isinstance(ask, CheckAccess)
+    update, requeue = ask.then(True)
+    assert conditions(update) == [("NeedsApproval", "TokenRequiresApproval")]
+    assert message_of(update) == f"{text}ask a person"
+    assert "7" not in text
+    assert requeue == Requeue(NOW + HELD_FOR)
+
+
+def test_where_entries_are_required_one_of_a_name_alone_is_told() -> None:
+    approver = CsrApprover((REQUIRED,), inventory=REQUIRED)
+    message, _ = told(approver, said("8"), machine(**RACK_7), allowed=True)
+    assert message.startswith(
+        'the authorized machine "m1" requires other facts: the request has rack "8"; no authorized machine'
+    )
+
+
+def test_a_denied_request_is_told_why_it_is_denied() -> None:
+    approver = CsrApprover(
+        (FixedCheck(Hold("Revoked", "the key is revoked", denies=True)),), inventory=MachineInventory()
+    )
+    (ask,) = planned(approver, said("8"), machine(keyFingerprint=PIN, **RACK_7))
+    assert isinstance(ask, CheckAccess)
+    (update,) = ask.then(True)
+    assert message_of(update) == "the key is revoked"
+
+
+def test_a_request_without_a_permission_is_told_of_its_entry_for_as_long_as_that_is_there() -> None:
+    approver, entry = CsrApprover(inventory=MachineInventory()), machine(keyFingerprint=PIN, **RACK_7)
+    assert approver.watches == ("certificatesigningrequests", "authorizedmachines", "nodeidentities")
+    message, again = told(approver, said("8"), entry, allowed=False)
+    assert message.startswith(
+        'the authorized machine "m1" requires other facts: the request has rack "8"; RBAC does not let'
+    )
+    assert again == Requeue(NOW + HELD_FOR)
+    condition = {"type": "NeedsApproval", "reason": "NotGranted", "message": message}
+    held = {**said("8"), "status": {"conditions": [condition]}}
+    assert told(approver, held, entry, allowed=False) == ("", Requeue(NOW + HELD_FOR)), "once"
+    message, again = told(approver, held, allowed=False)
+    assert message.startswith("RBAC does not let")
+    assert isinstance(again, Retry)
+    fits = {**said("7"), "status": held["status"]}
+    (update,) = planned(InventoryApprover((FixedCheck(None),)), fits, entry)
+    assert conditions(update) == [("Approved", "AutoApprovedMachine")]
+
+
 def test_the_approver_of_rbac_keeps_the_reason_of_the_other_approver() -> None:
     held = {**csr(), "status": {"conditions": [{"type": "NeedsApproval", "reason": "NameTaken", "message": "x"}]}}
     (ask,) = planned(CsrApprover(), held)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from mooring.client.files import read_limited
 from mooring.controlplane.configuration import server_config
+from mooring.controlplane.datadirectory import warn_if_exposed
 from mooring.controlplane.keystore import prepare
 from mooring.errors import ConfigError
 from tests.support.manualclock import EPOCH
@@ -63,6 +65,17 @@ def test_a_wide_mode_behind_a_closed_directory_is_warned_of(
     with caplog.at_level(logging.WARNING):
         start(root)
     assert f"run chmod 600 {root}/pki/ca.key" in caplog.text
+
+
+def test_a_directory_in_place_of_a_file_gets_no_mode_for_directories(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "key").mkdir()
+    (tmp_path / "key").chmod(0o755)
+    warn_if_exposed(tmp_path / "key")
+    with pytest.raises(ConfigError, match="is a directory; name a file, not a directory"):
+        read_limited(tmp_path / "key")
+    assert caplog.text == ""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

@@ -35,6 +35,7 @@ from mooring.registry.admission.noderestriction import forbidden_labels
 from mooring.registry.admission.nodes import NodeMembership
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.registry.admission.table import ADMISSION, ALWAYS_ENABLED, build
+from mooring.trust.bootstraptoken.tokensecret import NOT_ACCEPTED, SECRET_TYPE
 from mooring.trust.issuancelog import START, Checkpoint, new_record, record_name, verify
 from tests.support.manualclock import EPOCH
 from tests.support.registryroom import ADMIN, Room, in_room, kind, masters_only, open_room
@@ -75,6 +76,31 @@ def test_a_plugin_can_be_disabled_by_its_name() -> None:
 def test_other_names_cannot_be_disabled(name: str) -> None:
     with pytest.raises(ConfigError, match=f'disable-admission-plugins: "{name}" is not one of NamespaceLifecycle, '):
         build([name])
+
+
+@pytest.mark.parametrize(
+    ("accepts_tokens", "data", "kind", "is_warned"),
+    [
+        pytest.param(False, {"usage-bootstrap-authentication": "dHJ1ZQ=="}, SECRET_TYPE, True, id="a token"),
+        pytest.param(False, {"usage-bootstrap-signing": "dHJ1ZQ=="}, SECRET_TYPE, False, id="a token that only signs"),
+        pytest.param(False, {"usage-bootstrap-authentication": "dHJ1ZQ=="}, "Opaque", False, id="another Secret"),
+        pytest.param(
+            True, {"usage-bootstrap-authentication": "dHJ1ZQ=="}, SECRET_TYPE, False, id="tokens are accepted"
+        ),
+    ],
+)
+def test_a_token_that_is_not_accepted_is_warned_of(
+    accepts_tokens: bool, data: dict[str, str], kind: str, is_warned: bool
+) -> None:
+    (plugin,) = (one for one in build(accepts_tokens=accepts_tokens) if one.name == "BootstrapTokenLimits")
+    for operation, new in (
+        ("CREATE", {"type": kind, "data": data}),
+        ("UPDATE", {"type": kind, "data": data}),
+        ("DELETE", None),
+    ):
+        asked = request("secrets", operation, new=new)
+        plugin.admit(asked)
+        assert asked.change.warnings == ([NOT_ACCEPTED] if is_warned and new else [])
 
 
 # -- namespaces -----------------------------------------------------------------------------------------------------

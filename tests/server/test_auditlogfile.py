@@ -267,11 +267,13 @@ def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "audit.log").stat().st_mode) == 0o600
 
 
-def test_nothing_is_written_without_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", ["", "/dev/null"])
+def test_nothing_is_written_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.chdir(tmp_path)
 
     async def body() -> None:
-        log = AuditLog("")
+        log = AuditLog(path)
+        assert not log.enabled
         log.start()
         await log.stop()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from mooring.api.kinds import BY_PLURAL
+from mooring.apimachinery.auditpolicy import parse_policy
 from mooring.apimachinery.codec.protobuf import encode_object
 from mooring.clock import rfc3339_micro
 from mooring.errors import ConfigError
@@ -24,6 +26,7 @@ from mooring.server.audit import auditor, logfile
 from mooring.server.audit.auditevent import OMITTED, audit_event, encode_record, read_policy, source_addresses
 from mooring.server.audit.logfile import AuditLog
 from tests.support.auditlog import request_records
+from tests.support.manualclock import ManualClock
 from tests.support.serverroom import Server, open_server
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -369,6 +372,22 @@ def test_a_stop_before_the_bodies_are_read_keeps_the_record(tmp_path: Path, monk
 
     (record,) = recorded(tmp_path, [{"level": "RequestResponse", "omitStages": QUIET}], calls)
     assert record["annotations"][OMITTED] == "the server stopped before the bodies were read"
+
+
+@pytest.mark.parametrize(
+    ("path", "level", "is_on"),
+    [
+        pytest.param("a.log", "", True, id="a log without a policy"),
+        pytest.param("a.log", "Metadata", True, id="a policy"),
+        pytest.param("a.log", "None", False, id="a policy that keeps nothing"),
+        pytest.param("", "Metadata", False, id="no log"),
+        pytest.param("/dev/null", "", False, id="a log that keeps nothing"),
+    ],
+)
+def test_audit_that_records_no_request_is_off(path: str, level: str, is_on: bool) -> None:
+    text = f"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{{level: '{level}'}}]"
+    policy = parse_policy(text.encode(), "file") if level else None
+    assert auditor.Auditor(AuditLog(path), policy, ManualClock(), os.urandom).is_on is is_on
 
 
 def test_a_policy_that_cannot_be_read_is_told_before_anything_starts(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 from mooring.agent import machineid
@@ -33,6 +34,7 @@ from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import MooringError, NotFoundError, UnauthorizedError
 from mooring.servicenotifier import ServiceNotifier
 from mooring.trust.bootstraptoken.restrictions import TOKEN_USED_UP
+from mooring.trust.discovery.errors import AnotherClusterError
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.httpsurl import url_of
 from mooring.trust.joinconfiguration import ByToken, JoinPlan
@@ -136,10 +138,18 @@ class Agent:
                 log.warning("%s", error)
                 self._notifier.status(str(error))
             except MembershipEndedError as error:
+                is_refused = isinstance(error, CertificateRefusedError)
+                try:
+                    await joined.check_cluster(self._clock)
+                except AnotherClusterError as other:
+                    self._notifier.status(str(other))
+                    log.error("%s. The heartbeat waits until the cluster of this machine answers again", other)
+                    await self._await_membership(joined, asks=True)
+                    continue
                 self._notifier.status(f"{NO_MEMBER}: {error}")
                 # The server refuses a certificate of a retired CA as it refuses a revoked one. The CAs that the
                 # cluster publishes tell them apart.
-                if isinstance(error, CertificateRefusedError) and await self._is_ca_retired(joined):
+                if is_refused and await self._is_ca_retired(joined):
                     log.warning(
                         "the CA of the certificate was replaced while this machine was off: it asks for another one"
                     )
@@ -151,7 +161,7 @@ class Agent:
                     error,
                     silence(joined.files, self._clock.now()),
                 )
-                await self._await_membership(joined, isinstance(error, CertificateRefusedError))
+                await self._await_membership(joined, asks=is_refused)
 
     # ── becoming a member ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -237,15 +247,15 @@ class Agent:
                 return found
         return None
 
-    async def _await_membership(self, joined: Joined, was_refused: bool) -> None:
-        """Return when another certificate is on disk, or the server accepts the one that it rejected.
+    async def _await_membership(self, joined: Joined, *, asks: bool) -> None:
+        """Return when another certificate is on disk, or, when it `asks`, the cluster accepts the one that it rejected.
 
         Return also when that one has expired, as on a machine whose clock was behind that of the server.
         """
         before = joined.files.client.version()
         while await self._await_certificate(ASK_SECONDS, before) is None:
             pair = joined.files.client.read_pair()
-            if was_refused and pair is not None:
+            if asks and pair is not None:
                 if not pair.valid_at(self._clock.now()):
                     return
                 try:
@@ -403,6 +413,7 @@ def client_renewal(
         client,
         CertificateTemplate(joined.node_name),
         expiration_seconds=lambda: state.record.read().expiration_seconds,
+        before=partial(joined.check_cluster, client.clock),
         check=check,
         on_renewed=on_renewed,
         needs_own_certificate=True,
@@ -416,7 +427,8 @@ def serving_renewal(joined: Joined, client: ClusterClient, hooks: Hooks) -> Requ
     async def on_renewed() -> None:
         hooks.wake()
 
-    return RequestedRenewal("serving", joined.files.serving, client, None, on_renewed=on_renewed)
+    before = partial(joined.check_cluster, client.clock)
+    return RequestedRenewal("serving", joined.files.serving, client, None, before=before, on_renewed=on_renewed)
 
 
 ADDRESSES_SECONDS = 60.0

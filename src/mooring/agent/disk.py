@@ -158,6 +158,7 @@ Entry = Literal[
     "machineID",
     "productUUID",
     "pendingKeyOf",
+    "clusterID",
 ]
 
 
@@ -172,6 +173,7 @@ class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
     * `last_heartbeat`: about when the cluster last answered a heartbeat; empty before.
     * `machine_id`, `product_uuid`: keyed hashes of the machine that is the member (`mooring.agent.machineid`); empty when unknown.
     * `pending_key_of`: those of the machine that made the pending key of a join.
+    * `cluster_id`: id of the cluster, of a member k3s's way: that of another one stands in its kubeconfig. Empty when unknown.
     """
 
     expiration_seconds: int = 0
@@ -183,6 +185,7 @@ class AgentRecord(msgspec.Struct, frozen=True, rename="camel"):
     machine_id: str = msgspec.field(default="", name="machineID")
     product_uuid: str = msgspec.field(default="", name="productUUID")
     pending_key_of: dict[str, str] = {}
+    cluster_id: str = msgspec.field(default="", name="clusterID")
 
 
 class RecordFile:

@@ -186,10 +186,10 @@ class _Join:
             return await self._register(await self._refresh_files(known))
         trusted = await self._discover()
         member = self._member_of(trusted)
-        if member is not None and not await self._has_ended(trusted.clusters):
-            base = self.state.read_base()
+        if member is not None:
             with self.steps.within(steps.EXISTING):
-                check_same_cluster(trusted.server, base.cluster_id if base is not None else "", trusted.cluster_id)
+                check_same_cluster(trusted.server, self.state.read_cluster_id(), trusted.cluster_id)
+        if member is not None and not await self._has_ended(trusted.clusters):
             joined = self._joined(trusted.clusters, member, trusted)
             if self.options.discovers_alone:
                 return joined
@@ -255,16 +255,19 @@ class _Join:
             pair = self.state.client.read_pair()
             assert pair is not None  # the caller found it
             uid = Member(self.plan.node_name, clusters, self.state, self.options.node).known_uid()
-            try:
-                await check_membership(pair, self.plan.node_name, uid, clusters, self.clock)
-            except registration.MembershipEndedError as error:
-                self._ended = True
-                again = (
-                    "a kubelet may request another" if self.options.discover_only else "joining again, with a new key"
-                )
-                self.steps.say(
-                    f"{error}{silence(self.state, self.clock.now())}; {again}", kept=True, step=steps.EXISTING
-                )
+            with self.steps.within(steps.EXISTING):
+                try:
+                    known_id = self.state.read_cluster_id()
+                    await check_membership(pair, self.plan.node_name, uid, clusters, self.clock, cluster_id=known_id)
+                except registration.MembershipEndedError as error:
+                    self._ended = True
+                    again = (
+                        "a kubelet may request another"
+                        if self.options.discover_only
+                        else "joining again, with a new key"
+                    )
+                    said = f"{error}{silence(self.state, self.clock.now())}; {again}"
+                    self.steps.say(said, kept=True, step=steps.EXISTING)
         return self._ended
 
     def _valid_pair(self) -> Pair | None:

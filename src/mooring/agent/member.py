@@ -87,6 +87,8 @@ class MemberFiles(WatchedFiles, Protocol):
 
     def exposures(self) -> list[str]: ...
 
+    def read_cluster_id(self) -> str: ...
+
 
 class FilesGoneError(ConfigError):
     """The files of the membership were removed, as `mooring leave` does it last."""
@@ -183,6 +185,10 @@ class Member:
         """Return the uid of the Node whose deletion ends the membership; empty when none does."""
         ends = self.options.node_deletion == ENDS_MEMBERSHIP
         return self.files.record.read().node_uid if ends else ""
+
+    async def check_cluster(self, clock: Clock) -> None:
+        """Raise AnotherClusterError when another cluster than that of this member answers at its addresses."""
+        await registration.check_cluster(self.clusters, self.files.read_cluster_id(), clock)
 
     def remember_heartbeat(self, moment: datetime) -> None:
         """Record when a heartbeat was answered, for `silence`."""

@@ -23,7 +23,7 @@ from mooring.identity import NODE_PREFIX
 from mooring.pki.x509 import names
 from mooring.reminders import LastingProblem
 from mooring.trust.answertext import explained_by
-from mooring.trust.discovery.errors import DiscoveryError
+from mooring.trust.discovery.errors import AnotherClusterError, DiscoveryError
 from mooring.trust.nodename import choose_node_name
 
 # The way back: a machine whose certificate expired gets another one, without a token, in whichever way it joined.
@@ -65,6 +65,8 @@ async def recover(
     request = OneShotRequest(
         pending, progress, clock, member.node_name, seconds=seconds, expiration_seconds=expiration_seconds
     )
+    with progress.within(steps.EXISTING):
+        await member.check_cluster(clock)
     async with member.client(clock, [RECOVERY_HEADER]) as client:
 
         async def check(issued: Pair) -> None:
@@ -191,7 +193,8 @@ async def _check_not_ended(found: Joined, pair: Pair, options: JoinOptions, cloc
     """Raise MembershipEndedError when the server rejects the certificate, or the Node was deleted."""
     try:
         uid = found.known_uid()
-        await check_membership(pair, found.node_name, uid, found.clusters, clock)
+        cluster_id = found.files.read_cluster_id()
+        await check_membership(pair, found.node_name, uid, found.clusters, clock, cluster_id=cluster_id)
     except MembershipEndedError as error:
         raise MembershipEndedError(f"{error}{silence(found.files, clock.now())}; {_WITH_TOKEN}") from error
 
@@ -234,6 +237,8 @@ async def _refresh(found: Joined, clock: Clock, progress: Steps) -> Joined:
     with progress.step(steps.FILES) as summary:
         try:
             refreshed = await clusterfiles.refresh(found.files, found.pair, clock)
+        except AnotherClusterError:
+            raise
         except DiscoveryError as error:
             summary.append(f"left as they are, as cluster-info could not be read again: {error}")
             return found

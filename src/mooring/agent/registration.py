@@ -8,11 +8,14 @@ from mooring.agent.pairfiles import Pair
 from mooring.agent.steps import retry
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
+from mooring.client.http.requests import drive_fetching
 from mooring.client.serverversion import read_version
 from mooring.clock import Clock, parse_rfc3339
 from mooring.errors import MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.settings.nodes import REGISTRATIONS
 from mooring.trust.answertext import explained_by, is_mooring
+from mooring.trust.discovery.errors import AnotherClusterError, DiscoveryError
+from mooring.trust.discovery.refresh import first_published
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 
 # Registration of a member's Node: whether it is registered and how, and protection of another program's Node.
@@ -124,12 +127,39 @@ async def check_membership(
     clusters: tuple[Cluster, ...],
     clock: Clock,
     *,
+    cluster_id: str = "",
     answer_needed: bool = False,
 ) -> None:
     """Raise MembershipEndedError when the server rejects the certificate, or the Node with `uid` was deleted.
 
-    `answer_needed`: raise the error of a server that does not answer, too.
+    Raise AnotherClusterError instead when the cluster is not that of `cluster_id`. `answer_needed`: raise the error of a server
+    that does not answer, too.
     """
+    try:
+        await _check_membership(pair, node_name, uid, clusters, clock, answer_needed=answer_needed)
+    except MembershipEndedError:
+        await check_cluster(clusters, cluster_id, clock)
+        raise
+
+
+async def check_cluster(clusters: tuple[Cluster, ...], cluster_id: str, clock: Clock) -> None:
+    """Raise AnotherClusterError when another cluster than that of `cluster_id` answers, and this one at no address.
+
+    An empty id decides nothing, and neither do servers that do not say of which cluster they are.
+    """
+    if not cluster_id:
+        return
+    try:
+        await drive_fetching(first_published(clusters, cluster_id), clock)
+    except AnotherClusterError:
+        raise
+    except DiscoveryError:
+        return
+
+
+async def _check_membership(
+    pair: Pair, node_name: str, uid: str, clusters: tuple[Cluster, ...], clock: Clock, *, answer_needed: bool
+) -> None:
     user = KubeconfigUser("default-auth", certificate_pem=pair.certificate_pem, key=pair.key_pem)
     async with ClusterClient(clusters[0], user, clock, others=clusters[1:]) as client:
 

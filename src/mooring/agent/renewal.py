@@ -320,13 +320,14 @@ class RequestedRenewal(Renewal):
         template: CertificateTemplate | None,
         *,
         expiration_seconds: Callable[[], int] = lambda: 0,
+        before: Callable[[], Awaitable[None]],
         check: Callable[[Pair], Awaitable[None]] = accept,
         on_renewed: Callable[[], Awaitable[None]],
         needs_own_certificate: bool = False,
         draw: Callable[[], float] = random_draw,
         defers: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`check` raises an error for a certificate that must not be used.
+        """`before` raises an error when no request may be sent, and `check` for a certificate that must not be used.
 
         `needs_own_certificate`: requests are authenticated with this very certificate, so that an expired one ends the renewals.
         """
@@ -336,6 +337,7 @@ class RequestedRenewal(Renewal):
         self._template = template
         self._template_changed = asyncio.Event()
         self._expiration_seconds = expiration_seconds
+        self._before = before
         self._check = check
         self._needs_own_certificate = needs_own_certificate
 
@@ -385,6 +387,7 @@ class RequestedRenewal(Renewal):
             await asyncio.gather(requesting, changed, return_exceptions=True)
 
     async def _request(self, template: CertificateTemplate) -> Pair:
+        await self._before()
         # In memory alone: a crash loses the key, and the next run sends another request.
         key = generate_key()
         request = certificaterequest.renewal_request(key, template, self._expiration_seconds())

@@ -262,6 +262,11 @@ class NodeState:
         config = self._read_kubeconfig()
         return merge_base(select_context(config).cluster) if config else None
 
+    def read_cluster_id(self) -> str:
+        """Return the id of the cluster (docs/protocol/cluster-info.md#id-of-the-cluster); "" when it is not known."""
+        base = self.read_base()
+        return "" if base is None else base.cluster_id
+
     def problems(self) -> tuple[str, ...]:
         """Return the files of a membership that are there and cannot be used, each with its path and the reason."""
         found = [self.client.problem()]

@@ -143,6 +143,16 @@ class AuditPolicy:
 
     rules: tuple[AuditRule, ...]
 
+    @property
+    def keeps_any(self) -> bool:
+        """True when a rule that a request can reach has records."""
+        for rule in self.rules:
+            if rule.decision.level is not Level.NONE:
+                return True
+            if rule == AuditRule(rule.decision):
+                break  # it matches every request
+        return False
+
     def decide(self, user: UserInfo, info: RequestInfo) -> AuditDecision:
         for rule in self.rules:
             if rule.matches(user, info):

@@ -83,7 +83,7 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "machine list": CommandEntry("mooring.cli.machine:list_machines", "List authorized machines."),
         "machine remove": CommandEntry("mooring.cli.machine:remove", "Withdraw the authorization of machines."),
         "doctor": CommandEntry(
-            "mooring.cli.doctor:doctor", "Find the first broken step between this machine and its cluster."
+            "mooring.cli.doctor.doctor:doctor", "Find the first broken step between this machine and its cluster."
         ),
         "status": CommandEntry("mooring.cli.status.status:status", "Show a whole cluster on one screen."),
         "node list": CommandEntry("mooring.cli.node.machines:list_nodes", "List the machines of a cluster."),

@@ -165,6 +165,8 @@ class ClusterClient:
         self._failover_read_timeout = failover_read_timeout
         self.server_time: tuple[datetime, datetime] | None = None
         """Date header of the last response, and the time of this machine when it arrived; None before, and without the header."""
+        self.warning = ""
+        """Warning header of the last response; "" for none."""
         self._headers = tuple(headers)
         self._credentials = ClientCredentials(user, cluster, clock.now)
         self._connection: ConnectionPool | None = None
@@ -415,6 +417,7 @@ class ClusterClient:
                 answer = HttpFailure(PROXY, str(error), unsent=True)
             if isinstance(answer, HttpResponse):
                 self._note_date(answer)
+                self.warning = answer.headers.get("warning", "")
                 if 200 <= answer.status < 300:
                     return answer.body
                 refusal = self._refusal(path, answer, authorization)

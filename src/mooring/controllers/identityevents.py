@@ -57,7 +57,8 @@ MAX_OF_REQUESTER = 30
 MAX_PART = 300
 """Characters of one name or reason in a message."""
 MAX_OPEN = 10_000
-"""Requests that are remembered as not issued, about 1 MiB. Beyond that only their times decide."""
+"""Requests that are remembered as not issued, about 1 MiB, and Events of a minute that are counted as left out, about 3 MiB. Beyond
+that only the times of a request decide, and the count stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,13 @@ class EventBudget:
     """Counts the Events of a minute."""
 
     begin: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-    left_out: int = 0
-    is_deferring: bool = False
-    """True when a key waits for the next minute, in which it reports what was left out."""
+    left_out: set[str] = field(default_factory=set)
+    """Names of Events that were not made, at most MAX_OPEN."""
+    deferred: str = ""
+    """Name of the Event whose key waits for the next minute, in which it reports what was left out."""
     _requests: int = 0
     _counts: dict[str, int] = field(default_factory=dict)
+    _made: set[str] = field(default_factory=set)
 
     @property
     def end(self) -> datetime:
@@ -97,8 +100,11 @@ class EventBudget:
         """Return true when the minute has passed, or the clock was set back before it."""
         return not self.begin <= now < self.end
 
-    def admits(self, requester: str) -> bool:
-        """Return true, and count, when one more Event may be made."""
+    def admits(self, step: IdentityStep) -> bool:
+        """Return true when the Event of a step may be made, and count it once: an object is planned again when it changes."""
+        if step.name in self._made:
+            return True
+        requester = step.requester
         count = self._counts.get(requester, 0)
         if requester and (self._requests >= MAX_PER_MINUTE or count >= MAX_OF_REQUESTER):
             return False
@@ -106,7 +112,13 @@ class EventBudget:
             return False
         self._requests += bool(requester)
         self._counts[requester] = count + 1
+        self._made.add(step.name)
         return True
+
+    def leave_out(self, step: IdentityStep) -> None:
+        """Count an Event that is not made, once."""
+        if len(self.left_out) < MAX_OPEN:
+            self.left_out.add(step.name)
 
 
 @dataclass(slots=True)
@@ -145,13 +157,13 @@ class IdentityEvents:
         for planned in self._steps(key, views, now):
             if isinstance(planned, datetime):
                 moments.append(planned)
-            elif self._budget.admits(planned.requester):
+            elif self._budget.admits(planned):
                 actions.append(Create(EVENTS, _event(planned, now)))
-            elif not self._budget.is_deferring:
-                self._budget.is_deferring = True
+            elif self._budget.deferred in ("", planned.name):
+                self._budget.deferred = planned.name
                 moments.append(self._budget.end)
             else:
-                self._budget.left_out += 1
+                self._budget.leave_out(planned)
         return (*actions, *((Requeue(min(moments)),) if moments else ()))
 
     def _next_minute(self, now: datetime) -> Iterator[Action]:
@@ -162,8 +174,9 @@ class IdentityEvents:
         self._budget = EventBudget(now)
         if last.left_out:
             text = (
-                f"Events about identities that were left out in the minute from {rfc3339(last.begin)}: {last.left_out}. At most "
-                f"{MAX_OF_REQUESTER} are about the requests of one user, and {MAX_PER_MINUTE} about those of all: mooring csr list"
+                f"Events about identities that were left out in the minute from {rfc3339(last.begin)}: {len(last.left_out)}. "
+                f"At most {MAX_OF_REQUESTER} are about the requests of one user, and {MAX_PER_MINUTE} about those of all: "
+                "mooring csr list"
             )
             about = {"apiVersion": "v1", "kind": "Namespace", "name": "kube-system"}
             name = f"mooring-identity-events.{last.begin:%Y%m%d%H%M%S}"

@@ -138,7 +138,9 @@ CONTROLLERS: Mapping[str, Callable[[ControllerSettings], Controller]] = MappingP
         "bootstrap-signer-controller": lambda settings: BootstrapSigner(),
         "token-cleaner-controller": lambda settings: TokenCleaner(),
         "certificatesigningrequest-approving-controller": lambda settings: CsrApprover(
-            issuance_checks(settings), settings.node_recovery
+            issuance_checks(settings),
+            settings.node_recovery,
+            MachineInventory(settings.machine_inventory_required, settings.trusts_source_address),
         ),
         "certificatesigningrequest-signing-controller": lambda settings: CsrSigner(
             settings.authority_for,

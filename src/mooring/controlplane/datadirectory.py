@@ -63,8 +63,8 @@ def _is_closed(directory: Path) -> bool:
 
 
 def warn_if_exposed(path: Path) -> None:
-    """Warn when other users may change the file, or any user may read it."""
-    if found := exposure(path, stat.S_IROTH):
+    """Warn when other users may change the file, or any user may read it. Reading a directory reports that it is one."""
+    if not path.is_dir() and (found := exposure(path, stat.S_IROTH)):
         log.warning("%s", found)
 
 

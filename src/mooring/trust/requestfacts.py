@@ -67,7 +67,12 @@ def facts_of(request: Obj) -> dict[str, str]:
     return {name: given[PREFIX + name] for name in readable[:MAX_FACTS]}
 
 
+def facts_that_differ(request: Obj, wanted: Mapping[str, str]) -> dict[str, str]:
+    """Return what a request says in place of these facts, "" for one that it does not say; empty when it says all of them."""
+    found = facts_of(request) if wanted else {}
+    return {name: found.get(name, "") for name, value in wanted.items() if found.get(name) != value}
+
+
 def has_facts(request: Obj, wanted: Mapping[str, str]) -> bool:
     """Return True when a request says all of these."""
-    found = facts_of(request) if wanted else {}
-    return all(found.get(name) == value for name, value in wanted.items())
+    return not facts_that_differ(request, wanted)

@@ -101,13 +101,19 @@ class Room:
         self.cluster = Cluster(self.clock)
         self.files = PairFiles(directory, CLIENT)
         self.seconds = 0
+        self.elsewhere = False
+        """Whether another cluster answers at the address."""
+
+        async def before() -> None:
+            if self.elsewhere:
+                raise PeerError("another cluster answers there")
 
         async def on_renewed() -> None:
             self.cluster.renewed += 1
 
         self.renewal = RequestedRenewal(
             "client", self.files, cast(ClusterClient, self.cluster), template,
-            expiration_seconds=lambda: self.seconds, on_renewed=on_renewed, draw=lambda: draw, **more,
+            expiration_seconds=lambda: self.seconds, before=before, on_renewed=on_renewed, draw=lambda: draw, **more,
         )  # fmt: skip
 
     def place(self, begin: timedelta, end: timedelta, user: str = "system:node:m1") -> Pair:
@@ -310,6 +316,22 @@ def test_failed_attempts_are_repeated_with_kubelets_pauses_and_told_once(
         assert room.files.read_pair() is None
 
     renewing(tmp_path, scenario, draw=0.0, prepare=prepare, check=refuse)
+
+
+def test_nothing_is_requested_while_another_cluster_answers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def prepare(room: Room) -> None:
+        room.elsewhere = True
+
+    async def scenario(room: Room) -> None:
+        await room.clock.advance(60)
+        assert room.cluster.requests == []
+        told = "the client certificate could not be renewed, trying again: another cluster answers there"
+        assert caplog.messages == [told]
+        room.elsewhere = False
+        await room.clock.advance(60)
+        assert len(room.cluster.requests) == 1
+
+    renewing(tmp_path, scenario, prepare=prepare)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ class DoctorOptions:
     addresses: tuple[str, ...] = ()
     """Each `host:port`."""
     token: BootstrapToken | None = None
+    tls_token: BootstrapToken | None = None
+    """Token of the certificate request; None: `token`."""
     pins: tuple[Pin, ...] = ()
     ca_hash: str = ""
     k3s_token: K3sToken | None = None
@@ -214,9 +216,14 @@ class Examination:
         async with asyncio.timeout(self.options.timeout), ClusterClient(way, user, self.clock) as client:
             yield client
 
+    @property
+    def tls_token(self) -> BootstrapToken | None:
+        """Token of the certificate request; None without one."""
+        return self.options.tls_token or self.options.token
+
     def token_user(self) -> KubeconfigUser | None:
-        """Return the user of the token; None without one."""
-        token = self.options.token
+        """Return the user of the token of the certificate request; None without one."""
+        token = self.tls_token
         return KubeconfigUser("doctor", token=Secret(token.reveal())) if token is not None else None
 
     def node_name(self) -> str:

@@ -26,13 +26,15 @@ from mooring.errors import ConfigError
 from mooring.identity import NODE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles, names
+from mooring.trust.discovery.refresh import digest
 from mooring.trust.doctor import Judgement, failed, failed_by, ok, skipped, warning
 from mooring.trust.kubeconfig import Cluster, address_of
 
 if TYPE_CHECKING:
     from mooring.pki.keys import PrivateKey
 
-WITH_TOKEN = "join again with a token: `mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH`"  # noqa: S105 - advice
+WITH_TOKEN = "join again with a token (mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH)"  # noqa: S105 - advice
+WITH_K3S_TOKEN = "join again with the token of the server (mooring agent --server URL --token TOKEN)"  # noqa: S105 - advice
 AS_ROOT = "run mooring doctor as root, which may read them"
 SYSTEMD = Path("/run/systemd/system")
 """A directory that is there while systemd runs the machine (sd_booted(3))."""
@@ -62,6 +64,11 @@ class LocalFiles:
     def node_name(self) -> str:
         """Name in the certificate; "" without one."""
         return names.common_name(self.pair.leaf.subject).removeprefix(NODE_PREFIX) if self.pair is not None else ""
+
+    @property
+    def with_token(self) -> str:
+        """Advice to join again, in the way in which this machine joined."""
+        return WITH_K3S_TOKEN if self.way == "k3s" else WITH_TOKEN
 
     @property
     def is_member(self) -> bool:
@@ -103,7 +110,13 @@ _WRITTEN_AGAIN = "move it away, mooring agent writes it again"
 
 
 def _ca_problem(state: NodeState, pair: Pair | None) -> str:
-    """Return why a kubelet could not verify clients by ca.crt; "" where that is not known."""
+    """Return why kubelet.conf does not verify servers, or ca.crt not the clients of a kubelet; "" where that is not known."""
+    cluster, base = state.read_cluster(), state.read_base()
+    # The machines of a cluster that published no CA verify its servers by their own roots.
+    is_published = base is None or base.ca != digest(b"")
+    if is_published and cluster is not None and not (cluster.ca_pem or cluster.insecure_skip_tls_verify):
+        reason = "names no CA of the cluster, so that the roots of this machine must verify its servers"
+        return f"{state.kubeconfig} {reason}: name it there (certificate-authority), or {WITH_TOKEN}"
     try:
         cas = bundles.certificates_among(found) if (found := state.read_ca()) else ()
     except (ConfigError, PkiError) as error:
@@ -134,11 +147,10 @@ def _read_agent_files(agent: AgentFiles) -> LocalFiles:
 
 
 def _server_ca_problem(path: Path, ca_pem: bytes) -> str:
-    again = "join again with the token of the server (mooring agent --server URL --token TOKEN)"
     try:
-        return "" if ca_pem and bundles.certificates_among(ca_pem) else f"{path} is missing or empty: {again}"
+        return "" if ca_pem and bundles.certificates_among(ca_pem) else f"{path} is missing or empty: {WITH_K3S_TOKEN}"
     except PkiError as error:
-        return f"{path} cannot be used: {error}: {again}"
+        return f"{path} cannot be used: {error}: {WITH_K3S_TOKEN}"
 
 
 def _unreadable(paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -164,17 +176,17 @@ def judge_files(files: LocalFiles, node_name: str, now: datetime) -> Judgement:
         listed = ", ".join(map(str, files.unreadable))
         return warning(f"files of a cluster are here, and this user may not read them: {listed}", AS_ROOT)
     if files.problems:
-        return failed(f"the files of a membership cannot be used: {'; '.join(files.problems)}", WITH_TOKEN)
+        return failed(f"the files of a membership cannot be used: {'; '.join(files.problems)}", files.with_token)
     if not files.way:
         return ok("no files of a cluster: this machine has not joined", joined=False)
     if files.pair is None:
         if files.is_interrupted:
             return warning(
                 "a join was interrupted before the certificate came",
-                "run the same mooring join again: it goes on with the same request",
+                f"run the same mooring {'agent' if files.way == 'k3s' else 'join'} again: it goes on with the same request",
                 joined=False,
             )
-        return failed("files of a cluster are here, but no certificate of a node", WITH_TOKEN, joined=False)
+        return failed("files of a cluster are here, but no certificate of a node", files.with_token, joined=False)
     end = files.pair.leaf.not_valid_after_utc
     facts = {
         "joined": True,
@@ -191,7 +203,7 @@ def judge_files(files: LocalFiles, node_name: str, now: datetime) -> Judgement:
             **facts,
         )
     if not files.clusters:
-        return failed(f"{text}, but no server is named in the files", WITH_TOKEN, **facts)
+        return failed(f"{text}, but no server is named in the files", files.with_token, **facts)
     if not files.pair.valid_at(now):
         return warning(
             f"{text}: by the clock of this machine it is not valid now",

@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 
 from mooring.agent import certificaterequest, node, registration
 from mooring.agent.doctor.examination import Examination, ProbedAddress
-from mooring.agent.doctor.machine import WITH_TOKEN
 from mooring.agent.k3s.membership import certificate_user
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339
 from mooring.errors import ForbiddenError, NotFoundError, UnauthorizedError
 from mooring.identity import NODE_PREFIX, NODES
 from mooring.trust.answertext import explained_by
-from mooring.trust.doctor import Judgement, failed, failed_by, ok, skipped, warning
+from mooring.trust.discovery.errors import CertificateError
+from mooring.trust.doctor import Judgement, failed, failed_by, ok, skipped, split_remedy, warning
 
 LEASE_SECONDS = 40
 """`leaseDurationSeconds` of a kubelet and of the agent."""
@@ -92,7 +92,15 @@ async def check_certificate(exam: Examination, target: ProbedAddress) -> Judgeme
             target.node = await client.get("nodes", name)
     except UnauthorizedError as error:
         refused = registration.CertificateRefusedError(name, error.audit_id)
-        return replace(failed_by(str(refused)), remedy=f"{WITH_TOKEN}{explained_by(error.audit_id)}")
+        return replace(failed_by(str(refused)), remedy=f"{exam.files.with_token}{explained_by(error.audit_id)}")
+    except CertificateError as error:
+        if way.ca_pem:
+            raise
+        reason, _ = split_remedy(str(error))
+        return failed(
+            f"{reason}: the roots of this machine do not vouch for it, and the files here name no CA",
+            exam.files.with_token,
+        )
     except (NotFoundError, ForbiddenError) as error:
         target.node = error
     return ok(f"the server accepts the certificate of {NODE_PREFIX}{name}", nodeName=name)
@@ -109,7 +117,7 @@ async def check_node(exam: Examination, target: ProbedAddress) -> Judgement:
     try:
         registration.check_registered(name, exam.files.record.read().node_uid, found)
     except registration.NodeDeletedError as error:
-        return failed(str(error), WITH_TOKEN, nodeName=name)
+        return failed(str(error), exam.files.with_token, nodeName=name)
     if found is None:
         advice = "mooring agent registers it, unless --register-node none"
         return warning(f"there is no Node {name}", advice, nodeName=name)

@@ -4,11 +4,13 @@ Rules kept here (docs/find-what-is-broken.md):
 * Nothing is written: neither a file here, nor an object in the cluster. Reviews are judged by a server and not stored.
 * A credential is sent over TLS only that the CA of the cluster verified.
 * Each request, connection and handshake ends within `timeout`. A step that cannot be done says why, and the next ones go on.
-* Of several addresses the first that passes the steps of the network is used, else the one that came furthest.
+* Of several addresses the first that passes the steps of the network is used, else the one that came furthest. A few are examined
+  at a time, and those behind the first that passes are dropped: the result is that of one after the other.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
@@ -21,6 +23,9 @@ from mooring.errors import MooringError
 from mooring.trust import doctor
 from mooring.trust.doctor import Diagnosis, FinishedStep, Judgement, blocking, failed, failed_by, skipped
 
+AT_ONCE = 8
+"""Addresses that are examined at a time. A name may have 64 IP addresses, each with a connection: together half of the 1024 files
+of a process."""
 Notify = Callable[[str], None]
 """Is told the name of each step that begins."""
 Work = Callable[[Examination, ProbedAddress], Awaitable[Judgement]]
@@ -77,14 +82,27 @@ async def diagnose(options: DoctorOptions, clock: Clock, notify: Notify = ignore
         unknown = skipped("the files here name no server, and no ADDRESS is given")
         return Diagnosis("", tuple(finished.get(one.name) or FinishedStep(one, unknown) for one in doctor.STEPS))
     tried: list[tuple[int, ProbedAddress, dict[str, FinishedStep]]] = []
-    for address in addresses:
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def examine(address: str) -> tuple[int, ProbedAddress, dict[str, FinishedStep]]:
+        """Perform the steps of the network, and return how many passed."""
         target, steps = ProbedAddress(address, exam.way(address)), dict[str, FinishedStep]()
-        for name, work in NETWORK.items():
-            await perform(name, partial(work, exam, target), steps)
-        broken = next((at for at, one in enumerate(NETWORK) if steps[one].judgement.result == doctor.FAILED), None)
-        tried.append((len(NETWORK) if broken is None else broken, target, steps))
-        if broken is None:
-            break
+        async with turns:
+            for name, work in NETWORK.items():
+                await perform(name, partial(work, exam, target), steps)
+        broken = (at for at, one in enumerate(NETWORK) if steps[one].judgement.result == doctor.FAILED)
+        return next(broken, len(NETWORK)), target, steps
+
+    tasks = [asyncio.ensure_future(examine(one)) for one in addresses]
+    try:
+        for task in tasks:
+            tried.append(await task)
+            if tried[-1][0] == len(NETWORK):
+                break
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     # The one that passed, else the first of those that came furthest.
     _, target, steps = max(tried, key=lambda one: one[0])
     others = tuple(

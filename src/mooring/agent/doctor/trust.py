@@ -122,7 +122,7 @@ async def check_pin(exam: Examination, target: ProbedAddress) -> Judgement:
 
 async def check_token(exam: Examination, target: ProbedAddress) -> Judgement:
     """Send the token, and ask the server for its user and whether it may request certificates."""
-    token, user = exam.options.token, exam.token_user()
+    token, user = exam.tls_token, exam.token_user()
     if exam.joins_k3s_way_alone and target.trusted is not None:
         return await supervisor.judge_token(exam, target, target.trusted.ca_pem)
     if token is None or user is None:

@@ -195,6 +195,10 @@ class AgentFiles:
         """Return the files of one certificate."""
         return self.pairs[wanted.name]
 
+    def read_cluster_id(self) -> str:
+        """Return the id of the cluster (docs/protocol/cluster-info.md#id-of-the-cluster); "" when it is not known."""
+        return self.record.read().cluster_id
+
     @property
     def ca(self) -> Path:
         """Path of the CAs that sign clients, for hooks."""

@@ -311,8 +311,10 @@ class _Join:
             configuration = await self._converse(supervisor.fetch_configuration())
             # Only after the server has accepted the token: without it the old certificates are all that the machine
             # has.
-            if is_member and supervisor.certificate is None:
-                self._forget_membership()
+            if supervisor.certificate is None:
+                self.files.record.write("clusterID", "")
+                if is_member:
+                    self._forget_membership()
             summary.append(
                 f"{supervisor.urls[0]} accepts {'the token' if supervisor.certificate is None else 'the certificate'}"
             )
@@ -427,7 +429,7 @@ class _Join:
         uid = self.files.record.read().node_uid if self.plan.settings.node_deletion == ENDS_MEMBERSHIP else ""
         clusters = tuple(Cluster("local", url, trusted.ca_pem, is_k3s=True) for url in dict.fromkeys(urls))
         try:
-            await check_membership(pair, name, uid, clusters, self.clock)
+            await check_membership(pair, name, uid, clusters, self.clock, cluster_id=self.files.read_cluster_id())
         except MembershipEndedError as error:
             if token is None:
                 raise TokenNeededError(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,9 +51,10 @@ from mooring.clock import Clock, SystemClock
 from mooring.errors import MooringError
 from mooring.reminders import LastingProblem
 from mooring.servicenotifier import ServiceNotifier
-from mooring.trust.discovery.errors import RefusedAnswerError
+from mooring.trust.discovery.errors import AnotherClusterError, RefusedAnswerError
 from mooring.trust.discovery.fetch import Polling
-from mooring.trust.discovery.refresh import refresh_cluster
+from mooring.trust.discovery.refresh import first_published
+from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpsurl import url_of
 from mooring.trust.k3s.exchanges import KUBELET, WANTED, Wanted, has_addresses, is_usable
 from mooring.trust.k3s.refusals import CredentialRefusedError, NodePasswordRefusedError
@@ -113,6 +114,10 @@ class SupervisedAgent:
                 self._notifier.status(str(error))
                 member = await self._join_or_come_back()
             except MembershipEndedError as error:
+                try:
+                    await member.check_cluster(self._clock)
+                except AnotherClusterError as other:
+                    raise JoinError(EXISTING, str(other)) from other
                 self._notifier.status(f"{NO_MEMBER}: {error}")
                 member = await self._join_again(error)
 
@@ -262,13 +267,17 @@ class SupervisorRenewal(Renewal):
         member = self._member()
         supervisor = member.supervisor(polling=ONCE)
         self._requested_for = member.identity.all_addresses
+        await member.check_cluster(self._clock)
         try:
             pair = await obtain(supervisor, member.files, self._wanted, member.identity, self._clock, ignore)
         except CredentialRefusedError:
             current = member.files.client.read_pair()
             if current is not None:
                 uid = member.known_uid()
-                await check_membership(current, member.node_name, uid, member.clusters, self._clock)
+                cluster_id = member.files.read_cluster_id()
+                await check_membership(
+                    current, member.node_name, uid, member.clusters, self._clock, cluster_id=cluster_id
+                )
             raise
         if self._wanted is KUBELET:
             # Before it is placed: a certificate that the server does not accept must not replace one that it does.
@@ -359,6 +368,7 @@ class _Membership:
 
     async def _follow_cas(self) -> None:
         member = self._member
+        published = await self._published()
         supervisor = member.supervisor(polling=ONCE)
         client_ca = await converse(supervisor.fetch_client_ca(), self._clock, ignore)
         server_ca = await converse(supervisor.fetch_server_ca(), self._clock, ignore)
@@ -368,23 +378,35 @@ class _Membership:
             self._member = member = member.at(member.urls)
             await self._client.use(member.clusters)
             self._hooks.wake()
-        if await self._is_ca_superseded(client_ca):
+        if self._is_ca_superseded(client_ca, published):
             for one in self._renewals:
                 one.renew_early()
         await report_trust(self._client, member.node_name, member.clusters)
 
-    async def _is_ca_superseded(self, client_ca: bytes) -> bool:
+    def _is_ca_superseded(self, client_ca: bytes, published: TrustedCluster | None) -> bool:
         """Return True when the CA of the certificate was replaced, or a Mooring server says that it will be."""
         pair = self._member.files.client.read_pair()
         if pair is None:
             return False
         if not clusterfiles.signed_by(pair, client_ca, self._clock.now()):
             return True
-        # k3s has no cluster-info that this machine may read.
-        with suppress(MooringError):
-            found = await drive_fetching(refresh_cluster(self._member.clusters[:1], None), self._clock)
-            return clusterfiles.is_superseded(pair, found.published)
-        return False
+        return published is not None and clusterfiles.is_superseded(pair, published)
+
+    async def _published(self) -> TrustedCluster | None:
+        """Return what the cluster of this machine publishes, and remember its id; None where it cannot be read, as k3s's.
+
+        Raises AnotherClusterError.
+        """
+        known_id = self._member.files.read_cluster_id()
+        try:
+            _, found = await drive_fetching(first_published(self._member.clusters, known_id), self._clock)
+        except AnotherClusterError:
+            raise
+        except MooringError:
+            return None
+        if found.cluster_id and not known_id:
+            self._member.files.record.write("clusterID", found.cluster_id)
+        return found
 
 
 async def run(

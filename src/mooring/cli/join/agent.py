@@ -89,25 +89,31 @@ def choose_way(given: Given) -> tuple[bool, AgentFile]:
     others += [field for field in OTHER_WAY if field in in_file]
     names_server = "server" in given.flags or "server" in in_file
     is_k3s = names_server or bool(given.values["server"] and not others and not is_addressed)
-    if is_k3s and given.flags & {"token", "token_file"}:
-        file = replace(file, values={key: value for key, value in file.values.items() if key not in TOKENS})
-    if is_of_k3s and not is_k3s:
-        file = AgentFile()
-    given.add(file, over_variables=is_k3s)
+    if not is_k3s:
+        file = AgentFile() if is_of_k3s else file
+        given.add(file)
+        _check_other_way(given)
+        return False, file
+    file = take_k3s_values(given, file)
     if names_server and others:
         with given.explained("server", others[0]):
             raise ConfigError(
                 f"{_flag(others[0])} and --server belong to two ways of joining: give the address of an API server, or --server"
             )
-    if is_k3s:
-        former = given.values["token"] if "token" in given.variables else ""
-        for field, variable in K3S_VARIABLES.items():
-            given.add_variable(field, variable)
-        if former and former != given.values["token"]:
-            echo("Warning: MOORING_TOKEN and K3S_TOKEN hold two tokens: that in K3S_TOKEN is used", err=True)
-    else:
-        _check_other_way(given)
-    return is_k3s, file
+    return True, file
+
+
+def take_k3s_values(given: Given, file: AgentFile) -> AgentFile:
+    """Take the values of a file and of k3s's variables. Return the file without a token that a flag replaces."""
+    if given.flags & {"token", "token_file"}:
+        file = replace(file, values={key: value for key, value in file.values.items() if key not in TOKENS})
+    given.add(file, over_variables=True)
+    former = given.values["token"] if "token" in given.variables else ""
+    for field, variable in K3S_VARIABLES.items():
+        given.add_variable(field, variable)
+    if former and former != given.values["token"]:
+        echo("Warning: MOORING_TOKEN and K3S_TOKEN hold two tokens: that in K3S_TOKEN is used", err=True)
+    return file
 
 
 def _read_file(given: Given, *, is_other_way: bool) -> tuple[AgentFile, bool]:

@@ -14,10 +14,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from math import ceil
 from pathlib import Path
 
 from mooring.agent.doctor.examination import DoctorOptions
-from mooring.agent.doctor.run import diagnose
+from mooring.agent.doctor.run import AT_ONCE, diagnose
 from mooring.agent.join import JoinOptions, read_named_file
 from mooring.agent.k3s.membership import AgentPlan
 from mooring.agent.steps import JoinError
@@ -74,7 +75,7 @@ def _examine(
     async def run() -> FinishedStep | None:
         async with asyncio.timeout(SECONDS):
             options = await choose_options(DoctorOptions(timeout=SECONDS / WAITS))
-            seconds = max(SHORTEST_WAIT, options.timeout / max(1, len(options.addresses)))
+            seconds = max(SHORTEST_WAIT, options.timeout / max(1, ceil(len(options.addresses) / AT_ONCE)))
             found = await diagnose(replace(options, timeout=seconds), SystemClock())
             return found.cause_beyond(str(error))
 
@@ -107,7 +108,8 @@ async def with_plan(options: DoctorOptions, plan: JoinPlan) -> DoctorOptions:
     """Return the options with what a plan knows of the cluster. Raises ConfigError, PeerError."""
     by = plan.discovery
     if isinstance(by, ByToken):
-        return replace(options, addresses=by.endpoints, token=by.token, pins=by.pins, ca_hash=by.ca_hash)
+        options = replace(options, addresses=by.endpoints, token=by.token, pins=by.pins, ca_hash=by.ca_hash)
+        return replace(options, tls_token=plan.tls_token)
     return replace(options, document=await _document(by, options.timeout), token=plan.tls_token)
 
 

@@ -42,7 +42,7 @@ from mooring.settings.signing import SigningSettings
 from mooring.settings.storage import StorageSettings
 from mooring.trust.bootstraptoken.restrictions import NO_RESTRICTIONS
 from mooring.trust.bootstraptoken.token import BootstrapToken, generate_token, parse_token
-from mooring.trust.bootstraptoken.tokensecret import new_record
+from mooring.trust.bootstraptoken.tokensecret import NOT_ACCEPTED, new_record
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.k3s.cahash import ca_hash
@@ -88,9 +88,7 @@ class FirstTokenFlags:
     def check_accepted(self, config: ServerConfig) -> None:
         """Raise ConfigError for a token that the server would not accept."""
         if self.text and not accepts_tokens(config):
-            raise ConfigError(
-                "token: the server accepts no bootstrap token, because enable-bootstrap-token-auth is false"
-            )
+            raise ConfigError(f"token: {NOT_ACCEPTED}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ from mooring.trust.bootstraptoken.token import (
 from mooring.trust.bootstraptoken.tokensecret import (
     DEFAULT_TTL,
     NAMESPACE,
+    NOT_ACCEPTED,
     TokenRecord,
     new_record,
     parse_expiration,
@@ -155,7 +156,6 @@ _NOT_WITH_CONFIG = (
     "description",
     "ephemeral",
     "groups",
-    "is_limited",
     "max_joins",
     "node_name",
     "require_approval",
@@ -164,7 +164,7 @@ _NOT_WITH_CONFIG = (
     "usages",
 )
 """Flags that are not allowed beside `--config`, sorted: kubeadm's, and those of restrictions, which the file cannot hold."""
-_NOT_WITH_LIMITED = ("groups", "usages")
+_NOT_WITH_LIMITED = ("config_file", "groups", "usages")
 
 
 @click.command("create")
@@ -372,9 +372,10 @@ def _create_limited(
 ) -> None:
     """Let the server make a token, and print it. Not repeated after a lost response: the token of the first try would be left."""
 
-    async def create(client: ClusterClient) -> Obj:
+    async def create(client: ClusterClient) -> tuple[Obj, bool]:
         try:
-            return await client.create(JOIN_TOKENS, request, dry_run=dry_run)
+            status: Obj = (await client.create(JOIN_TOKENS, request, dry_run=dry_run))["status"]
+            return status, _is_accepted(client)
         except NotFoundError:
             program = await other_program(client)
             reason = f"is {program}, not Mooring" if program else "has an older version"
@@ -383,13 +384,13 @@ def _create_limited(
                 "kube-system"
             ) from None
 
-    status: Obj = chosen.run(create)["status"]
+    status, accepted = chosen.run(create)
     if dry_run:
         echo("[dry-run] the server would make a token", err=True)
         return
     made = replace(wanted, token=parse_token(status["token"]), expires=parse_rfc3339(status["expirationTimestamp"]))
     echo(line_of(made))
-    print_allowance(made, chosen.clock.now())
+    print_allowance(made, chosen.clock.now(), accepted=accepted)
 
 
 def _restrictions(
@@ -423,14 +424,16 @@ def _check_program(program: str, token_format: str, certificate_key: str) -> Non
 
 
 def _refuse_flags(ctx: click.Context, token: str | None, names: Sequence[str], refusal: str) -> None:
-    """Raise UsageError when the command line has one of these flags, or a token."""
+    """Raise UsageError when the command line has one of these flags, or it or the environment a token."""
     mixed = [
-        "--" + name.removeprefix("token_").removeprefix("is_").removesuffix("_file").replace("_", "-")
+        "--" + name.removeprefix("token_").removesuffix("_file").replace("_", "-")
         for name in names
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
-    if token and ctx.get_parameter_source("token") is ParameterSource.COMMANDLINE:
-        mixed.append("a token")
+    if token:
+        mixed.append(
+            "a token" if ctx.get_parameter_source("token") is ParameterSource.COMMANDLINE else "$MOORING_TOKEN"
+        )
     if mixed:
         raise click.UsageError(refusal.format(", ".join(mixed)))
 
@@ -538,10 +541,10 @@ async def create_all(
     for record in records:
         await cluster.retry(partial(_refuse_existing, client, record), clock, limit)
         # The check is not repeated: after a lost response the token exists, created by this command.
-        await cluster.retry(partial(_store, client, record), clock, limit)
+        accepted = await cluster.retry(partial(_store, client, record), clock, limit)
         echo(line_of(record))
         unenforced_by = await cluster.retry(partial(_unenforced_by, client, record.restrictions), clock, limit)
-        print_allowance(record, clock.now(), unenforced_by)
+        print_allowance(record, clock.now(), unenforced_by, accepted=accepted)
 
 
 async def _unenforced_by(client: ClusterClient, limits: Restrictions) -> str:
@@ -561,9 +564,16 @@ async def _refuse_existing(client: ClusterClient, record: TokenRecord) -> None:
     raise ConfigError(f'a token with id "{record.token.id}" already exists; delete it, or choose another')
 
 
-async def _store(client: ClusterClient, record: TokenRecord) -> None:
+async def _store(client: ClusterClient, record: TokenRecord) -> bool:
+    """Store the Secret of a token, and return whether the server accepts the token."""
     secret = to_secret(record)
     try:
         await client.create("secrets", secret)
     except AlreadyExistsError:
         await client.update("secrets", secret)
+    return _is_accepted(client)
+
+
+def _is_accepted(client: ClusterClient) -> bool:
+    """Return false when the server has warned that it does not accept the token that it stored."""
+    return NOT_ACCEPTED not in client.warning

@@ -27,6 +27,7 @@ from mooring.trust.bootstraptoken.restrictions import CREATED_BY, Restrictions, 
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
 from mooring.trust.bootstraptoken.tokensecret import (
     NAMESPACE,
+    NOT_ACCEPTED,
     SECRET_TYPE,
     TokenRecord,
     from_secret,
@@ -55,12 +56,14 @@ NEVER_EXPIRES = (
 )
 
 
-def print_allowance(record: TokenRecord, now: datetime, unenforced_by: str = "") -> None:
+def print_allowance(record: TokenRecord, now: datetime, unenforced_by: str = "", *, accepted: bool = True) -> None:
     """Say on stderr what a new token allows and until when, and warn about one without end.
 
-    `unenforced_by` names the server when it does not enforce the token's limits.
+    `unenforced_by` names the server when it does not enforce the token's limits. `accepted` is false when it accepts no token.
     """
-    if unenforced_by and record.restrictions:
+    if not accepted:
+        echo(f"Warning: token {record.token.id} lets no machine in: {NOT_ACCEPTED}", err=True)
+    elif unenforced_by and record.restrictions:
         echo(allowance(replace(record, restrictions=Restrictions()), now), err=True)
         echo(f"Warning: {unenforced(record.restrictions, unenforced_by)}", err=True)
     else:

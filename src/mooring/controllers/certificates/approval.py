@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 
 from mooring.api.certificates.requestrecords import APPROVED, conditions_of
 from mooring.api.certificates.requeststate import (
@@ -25,6 +26,7 @@ from mooring.controllers.actions import (
     CommitPrecondition,
     Entropy,
     Key,
+    Requeue,
     Resolve,
     Retry,
     Update,
@@ -38,6 +40,7 @@ from mooring.controllers.certificates.issuance import (
     PendingIssue,
     find,
     held_or_denied,
+    held_until,
     marked_as_held,
     no_hold,
     reserved,
@@ -108,11 +111,14 @@ class CsrApprover:
     checks: tuple[IssuanceCheck, ...] = ()
     recovery: NodeRecovery | None = None
     """Rule for machines whose certificate has expired; None leaves them to a person."""
+    inventory: MachineInventory | None = None
+    """Inventory that explains why it does not authorize a request; None where no controller approves by it."""
     name: str = "certificatesigningrequest-approving-controller"
 
     @property
     def watches(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*watched(self.checks), *(self.recovery.watches if self.recovery else ()))))
+        parts = (part.watches for part in (self.recovery, self.inventory) if part is not None)
+        return tuple(dict.fromkeys((*watched(self.checks), *chain.from_iterable(parts))))
 
     def keys(self, plural: str, obj: Obj, deleted: bool, views: Views) -> Sequence[Key]:
         if plural != REQUESTS or deleted or not _waits_for_access_review(obj):
@@ -144,18 +150,24 @@ class CsrApprover:
         def then(allowed: bool) -> Sequence[Action]:
             if allowed:
                 return self._approve(pending, views, f"a SubjectAccessReview grants the requester {subresource}")
-            return self._check_approvals(pending, views, rest) or (
-                *marked_as_not_granted(pending, subresource),
-                Retry(),
-            )
+            if rest:
+                return self._check_approvals(pending, views, rest)
+            hold = not_granted(pending, subresource)
+            explained = self._explained(hold, pending, views)
+            # The condition names an entry that may be removed: back-off would leave it wrong for a quarter of an hour.
+            again = Retry() if explained is hold else Requeue(held_until(pending.csr, pending.now))
+            return (*marked_as_not_granted(pending, explained), again)
 
         return (CheckAccess(access_review(pending.csr["spec"], subresource), then),)
+
+    def _explained(self, hold: Hold, pending: PendingIssue, views: Views) -> Hold:
+        return hold if self.inventory is None else self.inventory.explained(hold, pending, views)
 
     def _approve(self, pending: PendingIssue, views: Views, grounds: str) -> Sequence[Action]:
         """Approve a request that RBAC or the rule allows, unless an issuance check objects or has to claim something first."""
         finding = find(self.checks, pending, views)
         if isinstance(finding, Hold):
-            return held_or_denied(pending.csr, finding, pending.now)
+            return held_or_denied(pending.csr, self._explained(finding, pending, views), pending.now)
         approved = approval(pending.csr, CLIENT_REASON, grounds, no_hold(self.checks, pending))
         return (*finding.actions, approved) if finding is not None else (approved,)
 
@@ -166,19 +178,25 @@ def _waits_for_access_review(csr: Obj) -> bool:
     return signer is not None and bool(signer.auto_approvals) and is_undecided(csr)
 
 
-def marked_as_not_granted(pending: PendingIssue, approval: str) -> Sequence[Action]:
-    """Return the action that names the missing permission; none when the request says already why it waits.
+def marked_as_not_granted(pending: PendingIssue, hold: Hold) -> Sequence[Action]:
+    """Return the action that names the missing permission; none when the request waits for another reason.
 
     Two approvers that each insisted on their own reason would write without end.
     """
-    if any(condition.get("type") == NEEDS_APPROVAL for condition in conditions_of(pending.csr)):
+    conditions = conditions_of(pending.csr)
+    if any(one.get("type") == NEEDS_APPROVAL and one.get("reason") != NOT_GRANTED for one in conditions):
         return ()
+    return marked_as_held(pending.csr, hold)
+
+
+def not_granted(pending: PendingIssue, approval: str) -> Hold:
+    """Return the hold on a request whose requester lacks a permission."""
     message = (
         f'RBAC does not let "{pending.username}" have its kubelet client certificate approved without a person. Grant it to one '
         f"of its groups by the ClusterRole system:certificates.k8s.io:certificatesigningrequests:{approval}, or approve the "
         "request by hand."
     )
-    return marked_as_held(pending.csr, Hold(NOT_GRANTED, message))
+    return Hold(NOT_GRANTED, message)
 
 
 def access_review(spec: Obj, approval: str) -> Obj:
@@ -422,7 +440,7 @@ class SupervisorApprover:
             if allowed:
                 return self._approve(pending, views, f"a SubjectAccessReview grants the requester {subresource}")
             return (
-                *marked_as_not_granted(pending, subresource),
+                *marked_as_not_granted(pending, not_granted(pending, subresource)),
                 Retry(),
             )
 

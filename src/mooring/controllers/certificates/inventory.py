@@ -6,6 +6,7 @@ Rules kept here:
 * An entry fits when its node name does, the source address is within its networks, and the request has the key, the proof of the
   code and the facts that it names. An entry that names neither key nor code fits by name alone, and does not **authorize**: it
   needs another approval.
+* A request that lacks nothing but the facts is told so, with its own facts. Those of the entry are not repeated.
 * A used entry fits the key that used it and no other. The claim is an update with the resourceVersion of the plan: of two requests
   one is refused, and planned again.
 * What an entry with a key or a code grants, it grants to the machine that proved it, until the name changes hands
@@ -22,7 +23,7 @@ Rules kept here:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mooring.api.certificates.requestrecords import source_address_of
@@ -43,7 +44,7 @@ from mooring.pki.keys import public_key_der
 from mooring.pki.x509.signers import K3S_KUBELET_CLIENT, K3S_KUBELET_SERVING, KUBE_APISERVER_CLIENT_KUBELET
 from mooring.trust.bootstraptoken.restrictions import matches, parse_networks
 from mooring.trust.nodename import is_proven
-from mooring.trust.requestfacts import has_facts
+from mooring.trust.requestfacts import facts_that_differ
 
 NOT_LISTED = "MachineNotListed"
 ALREADY_USED = "MachineAlreadyUsed"
@@ -104,10 +105,14 @@ class MachineIndex:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Entries that a request fits. `entry` is the best free one; `used` one that another key has used."""
+    """Entries that a request fits. `entry` is the best free one; `used` one that another key has used.
+
+    `differing` is one that would let it in if it had other facts.
+    """
 
     entry: Obj | None
     used: Obj | None = None
+    differing: Obj | None = None
 
     @property
     def authorizes(self) -> bool:
@@ -155,20 +160,35 @@ class MachineInventory:
     def match(self, pending: PendingIssue, views: Views) -> Match:
         """Return the entry that the request fits: one that its key has used, else one that authorizes, else a name."""
         key, name = _key(pending), node_name_of(pending)
-        mine = free = listed = taken = None
+        mine = free = listed = taken = differing = None
         for entry in self._index.candidates(name, views[PLURAL]):
-            if not (self._is_within(entry, pending) and _fits(entry, pending, key, name)):
+            if not (self._is_within(entry, pending) and _is_proven_for(entry, pending, key, name)):
                 continue
-            use = used_by(entry)
+            use, is_said = used_by(entry), not _differences(entry, pending)
             if use is not None and use.get("publicKey") != key:
-                taken = taken or entry
+                taken = taken or (entry if is_said else None)
+            elif not is_said:
+                differing = differing or (entry if self.required or Match(entry).authorizes else None)
             elif use is not None:
                 mine = mine or entry
             elif Match(entry).authorizes:
                 free = free or entry
             else:
                 listed = listed or entry
-        return Match(mine or free or listed, taken)
+        return Match(mine or free or listed, taken, differing)
+
+    def explained(self, hold: Hold, pending: PendingIssue, views: Views) -> Hold:
+        """Return the hold, preceded by the facts for which an entry does not let in the request that it would fit otherwise."""
+        match = self.match(pending, views) if concerns(pending) else Match(None)
+        if hold.denies or match.authorizes or match.differing is None:
+            return hold
+        facts = (
+            f'{name} "{value}"' if value else f"no {name}"
+            for name, value in sorted(_differences(match.differing, pending).items())
+        )
+        entry = match.differing["metadata"]["name"]
+        text = f'the authorized machine "{entry}" requires other facts: the request has {", ".join(facts)}'
+        return replace(hold, message=f"{text}; {hold.message}")
 
     def _is_within(self, entry: Obj, pending: PendingIssue) -> bool:
         return is_within(entry, pending, trusts_source_address=self.trusts_source_address)
@@ -216,11 +236,14 @@ def _key(pending: PendingIssue) -> str:
     return f"sha256:{pending.request.key_fingerprint}"
 
 
-def _fits(entry: Obj, pending: PendingIssue, key: str, node_name: str) -> bool:
+def _differences(entry: Obj, pending: PendingIssue) -> dict[str, str]:
+    return facts_that_differ(pending.csr, spec_of(entry).get("requestAnnotations") or {})
+
+
+def _is_proven_for(entry: Obj, pending: PendingIssue, key: str, node_name: str) -> bool:
+    """Return true when the request has the key and the proof of the code that the entry names."""
     spec = spec_of(entry)
     fingerprint, verifier = spec.get("keyFingerprint"), spec.get("codeVerifier")
-    if not has_facts(pending.csr, spec.get("requestAnnotations") or {}):
-        return False
     if fingerprint and fingerprint != key:
         return False
     if not verifier:

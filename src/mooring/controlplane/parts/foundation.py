@@ -13,6 +13,7 @@ from mooring.api.core.servicevalidation import decode_record
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.codec.json import encode_json
 from mooring.apimachinery.names import uuid4
+from mooring.authn.bootstraptoken import BootstrapTokenSettings
 from mooring.authz import table as authz
 from mooring.authz.rbac.authorizer import Rbac
 from mooring.clock import Clock, rfc3339
@@ -137,6 +138,7 @@ def build_registry(
     plugins = admission.build(
         config[AdmissionSettings].disable_admission_plugins,
         services=config[NetworkSettings].service_cluster_ip_range,
+        accepts_tokens=config[BootstrapTokenSettings].enable_bootstrap_token_auth,
     )
     records = deletion_records(ends_membership=config[NodeSettings].deletion_ends_membership)
     kinds = tuple(BY_PLURAL.values())

@@ -227,7 +227,7 @@ class Http:
             config=config,
             clock=clock,
             parts=base.parts,
-            audit=base.audit.log,
+            audit=base.audit,
             serving=trust.serving,
             sources=sources,
             snapshots=controllers.snapshots,

@@ -20,7 +20,7 @@ from mooring.client.files import read_limited
 from mooring.clock import Clock, rfc3339, rfc3339_micro
 from mooring.controlplane.configuration import ServerConfig
 from mooring.controlplane.expirywatch import Ending, ExpirySource, ExpiryWatch
-from mooring.controlplane.parts.foundation import Foundation, RegistryParts
+from mooring.controlplane.parts.foundation import Audit, Foundation, RegistryParts
 from mooring.controlplane.parts.trust import Authentication
 from mooring.controlplane.servingcertificate import ServingPair
 from mooring.controlplane.signingkeys import SignerAuthorities
@@ -32,7 +32,6 @@ from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.clusterca import ClusterCa
 from mooring.pki.x509.crl import Crl
 from mooring.reconcile.loop import Reconciler
-from mooring.server.audit.logfile import AuditLog
 from mooring.server.healthchecks import DONE_BEFORE_SERVING, HealthChecks
 from mooring.server.metrics import EventLoopLag, Metrics
 from mooring.settings.serving import AuditMode, ServingSettings, WorkersSettings
@@ -242,7 +241,7 @@ class ServerStatus:
     config: ServerConfig
     clock: Clock
     parts: RegistryParts
-    audit: AuditLog
+    audit: Audit
     serving: ServingPair
     sources: Mapping[str, ExpirySource]
     """Sources of certificates that end some day, by name."""
@@ -270,7 +269,7 @@ class ServerStatus:
             ],
             "store": self._store(),
             "servingKey": algorithm_of(self.serving.key),
-            "auditLog": {"enabled": self.audit.enabled, "problem": self.audit.problem},
+            "auditLog": {"enabled": self.audit.auditor.is_on, "problem": self.audit.log.problem},
             "signing": {
                 "ownSigners": [name for name, _ in signing.signer],
                 "hasPolicy": bool(signing.cluster_signing_policy_file),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.api.certificates import podcertificaterequest
@@ -28,8 +28,8 @@ from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import CREDENTIAL, KUBE_APISERVER_CLIENT, SUPERVISOR_SIGNERS, issued_request
 from mooring.registry.admission.request import AdmissionRequest
 from mooring.trust.bootstraptoken.restrictions import read_restrictions
-from mooring.trust.bootstraptoken.token import TokenError
-from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
+from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, NOT_ACCEPTED, SECRET_TYPE, secret_name, usage_enabled
 from mooring.trust.issuancelog import START, Checkpoint, checkpoint_of, record_name, sequence_of, trimmed_to
 
 # Admission plugins for certificate requests: the rights to approve and sign, and subjects that no request may have.
@@ -166,10 +166,15 @@ def _may(request: AdmissionRequest, verb: str, signer: str) -> bool:
 # condition. The cause NodeNameNotAllowed tells it that a repetition is of no use.
 
 
+@dataclass(frozen=True, slots=True)
 class BootstrapTokenLimits:
-    name = "BootstrapTokenLimits"
+    accepted: bool = True
+    """The server accepts bootstrap tokens."""
+    name: str = "BootstrapTokenLimits"
 
     def admit(self, request: AdmissionRequest) -> None:
+        if not self.accepted and request.resource == "secrets" and _lets_in(request.new):
+            request.change.warnings.append(NOT_ACCEPTED)
         if request.operation != "CREATE" or request.resource != CSRS:
             return
         token_id = bootstrap_token_id(request.user.username)
@@ -191,6 +196,11 @@ class BootstrapTokenLimits:
                 refusal.details, causes=(*refusal.details.causes, Cause(NAME_NOT_ALLOWED, message))
             )
             raise refusal
+
+
+def _lets_in(secret: Obj | None) -> bool:
+    """Return true for the Secret of a bootstrap token that authenticates."""
+    return secret is not None and secret.get("type") == SECRET_TYPE and usage_enabled(secret, USAGE_AUTHENTICATION)
 
 
 def _user(request: AdmissionRequest, parsed: CertificateRequest) -> str | None:

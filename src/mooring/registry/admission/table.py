@@ -79,17 +79,19 @@ JUDGES_OF_RIGHTS = frozenset(name for name, plugin in PLUGINS.items() if plugin.
 """Plugins that ask whether the user may do more than the request says, and change nothing. They are called again at the commit."""
 
 
-def build(disabled: Collection[str] = (), services: Network = DEFAULT_RANGE) -> tuple[Admission, ...]:
+def build(
+    disabled: Collection[str] = (), services: Network = DEFAULT_RANGE, *, accepts_tokens: bool = True
+) -> tuple[Admission, ...]:
     """Return all plugins but the disabled ones, in order. Raises ConfigError for names that cannot be disabled.
 
-    `services` is the address range of Services.
+    `services` is the address range of Services. `accepts_tokens`: the server accepts bootstrap tokens.
     """
     for name in disabled:
         if name not in ADMISSION or name in ALWAYS_ENABLED:
             known = ", ".join(one for one in ADMISSION if one not in ALWAYS_ENABLED)
             raise ConfigError(f'disable-admission-plugins: "{name}" is not one of {known}')
-    return tuple(
-        ServiceClusterIP(services) if make is ServiceClusterIP else make()
-        for name, make in ADMISSION.items()
-        if name not in disabled
-    )
+    configured: Mapping[str, Admission] = {
+        "ServiceClusterIP": ServiceClusterIP(services),
+        "BootstrapTokenLimits": BootstrapTokenLimits(accepts_tokens),
+    }
+    return tuple(configured.get(name) or make() for name, make in ADMISSION.items() if name not in disabled)

@@ -120,6 +120,11 @@ class Auditor:
         self.rejected = 0
         """Requests that were refused because they could not be recorded."""
 
+    @property
+    def is_on(self) -> bool:
+        """True when some request is recorded."""
+        return self._log.enabled and (self._policy is None or self._policy.keeps_any)
+
     def received(self, context: RequestContext) -> None:
         """Record stage RequestReceived, if the policy keeps it."""
         decision = self._decide(context)

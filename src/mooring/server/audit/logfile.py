@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -122,8 +123,8 @@ class AuditLog:
 
     @property
     def enabled(self) -> bool:
-        """True unless the path is empty."""
-        return bool(self._path)
+        """True unless the path is empty, or the file keeps nothing."""
+        return self._path not in ("", os.devnull)
 
     @property
     def running(self) -> bool:

@@ -139,6 +139,7 @@ async def _create_join_token(context: RequestContext, reviewers: Reviewers, requ
         raise ServiceUnavailableError(
             "the id of the token is taken; please try again", Details(retry_after=1)
         ) from None
+    context.warnings.extend(change.warnings)
     context.created = secret["metadata"]["name"]
     return jointoken.answer_of(request, secret, None if options.dry_run else token)
 

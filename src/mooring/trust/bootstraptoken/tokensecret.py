@@ -40,6 +40,8 @@ SECRET_TYPE = "bootstrap.kubernetes.io/token"  # noqa: S105 - a type name, no se
 NAME_PREFIX = "bootstrap-token-"
 USAGE_PREFIX = "usage-bootstrap-"
 
+NOT_ACCEPTED = "the server accepts no bootstrap token, because enable-bootstrap-token-auth is false"
+"""Warning of a server about a Secret of a token that lets no machine in."""
 KEY_ID = "token-id"
 KEY_SECRET = "token-secret"  # noqa: S105 - a key name, no secret
 KEY_EXPIRATION = "expiration"

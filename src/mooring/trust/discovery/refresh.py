@@ -24,7 +24,12 @@ from mooring.apimachinery.schema import Obj
 from mooring.pki.x509 import bundles
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import SUPERSEDED_KEY
-from mooring.trust.discovery.errors import CertificateError, DiscoveryError, UnusableClusterInfoError
+from mooring.trust.discovery.errors import (
+    AnotherClusterError,
+    CertificateError,
+    DiscoveryError,
+    UnusableClusterInfoError,
+)
 from mooring.trust.discovery.fetch import (
     DiscoveryExchange,
     Notice,
@@ -168,7 +173,7 @@ def refresh_cluster(
     """
     # Under the CAs that the member knows: what was read is the cluster's own.
     known_id = "" if base is None else base.cluster_id
-    responding, published = yield from _first_published(_candidates(known, endpoints), known_id)
+    responding, published = yield from first_published(_candidates(known, endpoints), known_id)
     merged = yield from merge_published(known, base, published, responding)
     return Refreshed(merged.clusters, merged.base, published)
 
@@ -184,7 +189,7 @@ def follow_cluster(
     """
     endpoints = [] if base is None else [address_of(server) for server in base.servers]
     known_id = known_id or ("" if base is None else base.cluster_id)
-    responding, published = yield from _first_published(_candidates(known, endpoints), known_id)
+    responding, published = yield from first_published(_candidates(known, endpoints), known_id)
     if base is None and not bundles.have_common(known[0].ca_pem, published.ca_pem):
         try:
             yield from prove_server(replace(responding, ca_pem=published.ca_pem))
@@ -352,8 +357,11 @@ def _prove(way: Cluster, proved: list[Cluster]) -> DiscoveryExchange[Cluster]:
     return way
 
 
-def _first_published(addresses: Sequence[Cluster], known_id: str) -> DiscoveryExchange[tuple[Cluster, TrustedCluster]]:
-    """Return the first address at which the known cluster responds, and its cluster-info."""
+def first_published(addresses: Sequence[Cluster], known_id: str) -> DiscoveryExchange[tuple[Cluster, TrustedCluster]]:
+    """Return the first address at which the known cluster responds, and its cluster-info. `known_id` is "" for any cluster.
+
+    Raises DiscoveryError, and AnotherClusterError when another cluster responds at one of the addresses.
+    """
     last: DiscoveryError | None = None
     for one in addresses:
         if last is not None:
@@ -363,7 +371,7 @@ def _first_published(addresses: Sequence[Cluster], known_id: str) -> DiscoveryEx
             check_same_cluster(one.server, known_id, published.cluster_id)
             return one, published
         except DiscoveryError as error:
-            last = error
+            last = last if isinstance(last, AnotherClusterError) else error
     # A member knows an address at least.
     assert last is not None
     raise last

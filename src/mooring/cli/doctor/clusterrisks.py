@@ -403,7 +403,7 @@ def without_audit(report: Obj, now: datetime) -> Iterable[Risk]:
         yield Risk(
             report["server"],
             "requests are not recorded, so that they cannot be traced later",
-            "set --audit-log-path of the server",
+            "set --audit-log-path of the server, and a level other than None in its --audit-policy-file",
         )
 
 

@@ -26,10 +26,12 @@ from mooring.agent.doctor.machine import read_files
 from mooring.agent.doctor.run import Notify, diagnose
 from mooring.agent.k3s.files import MAX_TOKEN_FILE
 from mooring.agent.k3s.settings import K3sJoinSettings
-from mooring.cli import clusterrisks, printing
+from mooring.cli import printing
 from mooring.cli.cluster import ChosenCluster, chosen_kubeconfig
+from mooring.cli.doctor import clusterrisks
 from mooring.cli.join import flags
-from mooring.cli.join.diagnosis import with_plan
+from mooring.cli.join.agent import plan_k3s_join, take_k3s_values
+from mooring.cli.join.diagnosis import with_k3s_join, with_plan
 from mooring.cli.join.flags import Given, config_option, elapsed, host_name, read_config
 from mooring.cli.options.declared import settings_options
 from mooring.cli.options.flags import DURATION, REPORTED, check_timeout, kubeconfig_option, output_option
@@ -38,15 +40,24 @@ from mooring.client.files import read_limited
 from mooring.client.http.requests import ignore
 from mooring.clock import SystemClock
 from mooring.errors import ConfigError
-from mooring.secret import Secret
 from mooring.trust.discovery.pins import parse_pin
 from mooring.trust.doctor import SKIPPED, Diagnosis
 from mooring.trust.joinconfiguration import JoinSettings
 from mooring.trust.k3s import token as k3s
+from mooring.trust.k3s.agentfile import AgentFile
 from mooring.trust.kubeconfig import address_of
 from mooring.trust.nodename import choose_node_name
 
-FIELDS = ("address", "token", "discovery_token_ca_cert_hash", "discovery_file", "node_name", "root")
+FIELDS = (
+    "address",
+    "token",
+    "discovery_token",
+    "tls_bootstrap_token",
+    "discovery_token_ca_cert_hash",
+    "discovery_file",
+    "node_name",
+    "root",
+)
 K3S_FIELDS = ("server", "token_file", "data_dir")
 """Settings of a join, and of one k3s's way, that this command takes, in the order of its help."""
 _DECLARED = {one.field: one for one in (*JoinSettings.declared(), *K3sJoinSettings.declared())}
@@ -102,8 +113,7 @@ def doctor(
         context.exit(clusterrisks.report(chosen, accept, output))
     check_timeout(timeout)
     given = Given(context)
-    _add_config(given)
-    options = _options(given, timeout.total_seconds())
+    options = _options(given, _read_config(given), timeout.total_seconds())
     try:
         with _progress() as notify:
             found = asyncio.run(diagnose(options, SystemClock(), notify))
@@ -129,17 +139,28 @@ def _is_given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _add_config(given: Given) -> None:
-    """Take the values of the configuration file. The default one is left out where only root may read it. Raises ConfigError."""
+def _read_config(given: Given) -> AgentFile:
+    """Return the configuration file. The default one is left out where only root may read it. Raises ConfigError."""
     default = Path(given.values["root"]) / flags.DEFAULT_CONFIG.lstrip("/")
     if not given.values["config"] and os.path.lexists(default) and not os.access(default, os.R_OK):
         echo(f"Warning: {default} is not used: this user may not read it", err=True)
-        return
-    given.add(read_config(given))
+        return AgentFile()
+    return read_config(given)
 
 
-def _options(given: Given, seconds: float) -> DoctorOptions:
+def _is_k3s_way(given: Given, file: AgentFile) -> bool:
+    in_file = {key.replace("-", "_"): value for key, value in file.values.items()}
+    values = {field: value or in_file.get(field) for field, value in given.values.items()}
+    is_other_way = values["address"] or values["discovery_file"]
+    return bool(values["server"]) and ("server" in given.flags or not is_other_way)
+
+
+def _options(given: Given, file: AgentFile, seconds: float) -> DoctorOptions:
     """Return what the flags, variables and the file say. Raises UsageError, ConfigError."""
+    if is_k3s_way := _is_k3s_way(given, file):
+        take_k3s_values(given, file)
+    else:
+        given.add(file)
     settings = given.read(JoinSettings)
     root = Path(settings.root).absolute()
     here, name = host_name(), ""
@@ -157,8 +178,8 @@ def _options(given: Given, seconds: float) -> DoctorOptions:
         data_dir=data_dir,
         timeout=seconds,
     )
-    if given.values["server"] and ("server" in given.flags or not (settings.address or settings.discovery_file)):
-        return _k3s_way(given, options)
+    if is_k3s_way:
+        return _with_k3s_join(given, file, options)
     if settings.discovery_file:
         wanted = replace(settings, allow_discovery_credentials=True)
     elif settings.token or settings.discovery_token or settings.tls_bootstrap_token:
@@ -182,21 +203,16 @@ def _options(given: Given, seconds: float) -> DoctorOptions:
     return asyncio.run(with_plan(options, plan))
 
 
-def _k3s_way(given: Given, options: DoctorOptions) -> DoctorOptions:
+def _with_k3s_join(given: Given, file: AgentFile, options: DoctorOptions) -> DoctorOptions:
     """Return the options of a join k3s's way. Raises UsageError, ConfigError."""
-    if options.addresses:
+    if options.addresses and "address" not in given.variables:
         raise click.UsageError("ADDRESS and --server belong to two ways of joining")
-    settings = given.read(K3sJoinSettings)
-    token = settings.token
-    if token is None and settings.token_file:
-        token = Secret(read_limited(Path(settings.token_file), MAX_TOKEN_FILE).strip()) or None
-    # --token of this command is that of kubeadm's way, with another variable.
-    if token is None and (text := os.environ.get("K3S_TOKEN")):
-        token = Secret(text)
-    addresses = tuple(address_of(url) for url in settings.server)
-    with given.explained("token"):
-        k3s_token = k3s.parse_token(token.reveal()) if token else None
-    return replace(options, addresses=addresses, k3s_token=k3s_token, is_k3s_way=True)
+    plan = plan_k3s_join(given, file)
+    if plan.token.file is not None and "token_file" not in given.lines:
+        # The file that a configuration names may be gone: a member needs no token.
+        read_limited(plan.token.file, MAX_TOKEN_FILE)
+    found = asyncio.run(with_k3s_join(options, plan))
+    return found if given.values["node_name"] else replace(found, node_name="")
 
 
 @contextmanager
