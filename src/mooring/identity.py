@@ -25,6 +25,8 @@ RECOVERY_NOT_AFTER = "recovery.mooring.dev/not-after"
 """Extra attributes of such a user: the key, as `sha256:<hex>`, and the end of the certificate, in RFC 3339."""
 BOOTSTRAPPERS = "system:bootstrappers"
 BOOTSTRAP_USER_PREFIX = "system:bootstrap:"
+JOIN_RULE_PREFIX = "system:joinrule:"
+"""Prefix of the username of a machine that joins by an identity token (`mooring.trust.joinrule`)."""
 SERVICE_ACCOUNTS = "system:serviceaccounts"
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 NAME_NOT_ALLOWED = "NodeNameNotAllowed"
@@ -96,3 +98,9 @@ def bootstrap_token_id(username: str) -> str:
     """Return the id of the bootstrap token whose user `username` is; "" for every other user."""
     token_id = username.removeprefix(BOOTSTRAP_USER_PREFIX)
     return token_id if token_id != username else ""
+
+
+def join_rule_name(username: str) -> str:
+    """Return the name of the join rule whose user `username` is; "" for every other user."""
+    name = username.removeprefix(JOIN_RULE_PREFIX)
+    return name if name != username else ""

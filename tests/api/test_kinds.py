@@ -205,6 +205,7 @@ def test_subresources_are_those_of_kubernetes() -> None:
         "certificateauthorityrollovers/status": "get patch update",
         "certificatesigningrequests/approval": "get patch update",
         "certificatesigningrequests/status": "get patch update",
+        "joinrules/status": "get patch update",
         "namespaces/finalize": "update",
         "namespaces/status": "get patch update",
         "nodeidentities/status": "get patch update",

@@ -432,6 +432,7 @@ def test_a_created_object_can_be_updated_as_it_is() -> None:
             "certificatesigningrequests",
             "certificaterevocations",
             "authorizedmachines",
+            "joinrules",
             "clustertrustbundles",
             "podcertificaterequests",
             "lineagerecords",

@@ -19,7 +19,7 @@ from tests.support.testca import ThrowawayCA
 from tests.support.tokenwebhook import kubeconfig
 
 FOLDER = Path(authn.__file__).parent
-ALWAYS_ON = ["client-certificate", "legacy-service-account", "service-account", "bootstrap-token"]
+ALWAYS_ON = ["client-certificate", "legacy-service-account", "service-account", "bootstrap-token", "join-rule"]
 
 
 class Guest:
@@ -74,6 +74,7 @@ def test_everything_is_built_in_order_under_its_name(tmp_path: Path) -> None:
         "legacy-service-account",
         "service-account",
         "bootstrap-token",
+        "join-rule",
         "user-token",
         "oidc",
         "webhook",

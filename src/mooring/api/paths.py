@@ -75,6 +75,7 @@ _KINDS: Mapping[tuple[str, str], Mapping[str, str]] = {
         "authorizedmachines": "AuthorizedMachine",
         "certificateauthorityrollovers": "CertificateAuthorityRollover",
         "certificaterevocations": "CertificateRevocation",
+        "joinrules": "JoinRule",
         "jointokens": "JoinToken",
         "lineagerecords": "LineageRecord",
         "nodeidentities": "NodeIdentity",

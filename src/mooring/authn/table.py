@@ -80,6 +80,7 @@ PROVIDERS: tuple[AuthenticatorProvider, ...] = (
         "mooring.server.authentication.providers:build_bootstraptoken",
         (BootstrapTokenSettings,),
     ),
+    AuthenticatorProvider("join-rule", "mooring.server.authentication.providers:build_joinrule"),
     AuthenticatorProvider("user-token", "mooring.server.authentication.providers:build_login", (LoginSettings,)),
     AuthenticatorProvider("oidc", "mooring.server.authentication.oidc:build", (OidcSettings,)),
     AuthenticatorProvider("webhook", "mooring.server.authentication.webhook:build", (WebhookSettings,)),

@@ -92,14 +92,15 @@ CHECK_WRITES: Mapping[str, tuple[Permission, ...]] = MappingProxyType(
         "certified-names": (Permission(rule("create,update", GROUP, "nodeidentities")),),
         "machine-inventory": (Permission(rule("update", GROUP, "authorizedmachines")),),
         "bootstrap-token-limits": (Permission(rule("update", "", "secrets"), NAMESPACE),),
+        "join-rule-limits": (Permission(rule("update", GROUP, "joinrules/status")),),
         "uniqueness": (),
         "name-ownership": (Permission(rule("create,update", GROUP, "nodeidentities")),),
     }
 )
 """Permissions that each issuance check needs for its writes."""
 _ALL_CHECKS = tuple(CHECK_WRITES)
-_CHECKS_OF_NODES = tuple(name for name in CHECK_WRITES if name != "bootstrap-token-limits")
-"""Checks that write for a controller whose requests come from nodes alone, and never from a bootstrap token."""
+_CHECKS_OF_NODES = tuple(name for name in CHECK_WRITES if name not in ("bootstrap-token-limits", "join-rule-limits"))
+"""Checks that write for a controller whose requests come from nodes alone, and never from a bootstrap token or a join rule."""
 
 STANDALONE: Mapping[str, Standalone] = MappingProxyType(
     {

@@ -28,7 +28,7 @@ from mooring.controllers.certificates.inventory import MachineInventory
 from mooring.controllers.certificates.issuance import IssuanceCheck
 from mooring.controllers.certificates.noderecovery import NodeRecovery
 from mooring.controllers.certificates.publishing import RootCaCertPublisher, TrustBundlePublisher
-from mooring.controllers.certificates.requester import BootstrapTokenCheck, RequesterCheck
+from mooring.controllers.certificates.requester import BootstrapTokenCheck, JoinRuleCheck, RequesterCheck
 from mooring.controllers.certificates.sanpolicy.check import CertifiedNames
 from mooring.controllers.certificates.sanpolicy.ownership import NameOwnership
 from mooring.controllers.certificates.signing.podsigner import PodSigner
@@ -113,6 +113,7 @@ ISSUANCE_CHECKS: Mapping[str, Callable[[ControllerSettings], IssuanceCheck]] = M
             settings.machine_inventory_required, settings.trusts_source_address
         ),
         "bootstrap-token-limits": lambda settings: BootstrapTokenCheck(settings.trusts_source_address),
+        "join-rule-limits": lambda settings: JoinRuleCheck(settings.trusts_source_address),
         "uniqueness": lambda settings: UniqueMachine(settings.duplicate_identity),
         "name-ownership": lambda settings: NameOwnership(settings.authority_for, settings.signing_duration),
     }

@@ -39,7 +39,7 @@ from mooring.authn.x509 import READ_PLURALS, rejection
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.actions import Action, Create, Entropy, Key, Requeue, Update
 from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue
-from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
+from mooring.identity import BOOTSTRAP_USER_PREFIX, JOIN_RULE_PREFIX, NODE_PREFIX
 from mooring.pki.x509.clientcertificate import PathCertificate, RecordedCertificate
 from mooring.settings.nodes import END, HOLD
 
@@ -174,7 +174,7 @@ class UniqueMachine:
             return None
         identity = views[PLURAL].get(node)
         # A join by a token takes the name over only where an administrator gave the token for it: the next check decides.
-        is_join = pending.username.startswith(BOOTSTRAP_USER_PREFIX) and not pending.password
+        is_join = pending.username.startswith((BOOTSTRAP_USER_PREFIX, JOIN_RULE_PREFIX)) and not pending.password
         if identity is None or is_join or not is_duplicate(identity):
             return None
         return Hold(DUPLICATE, _message(identity, pending))

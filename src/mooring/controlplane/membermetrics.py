@@ -28,7 +28,7 @@ from mooring.clock import Clock, parse_rfc3339, rfc3339
 from mooring.controllers.bootstrap import expiration_of, is_token
 from mooring.controllers.certificates.issuance import AUTOMATIC, NEEDS_APPROVAL, WOULD_FAIL
 from mooring.controllers.node import NODES, ready_condition
-from mooring.identity import NODE_PREFIX, RECOVERING_NODE_PREFIX, bootstrap_token_id
+from mooring.identity import NODE_PREFIX, RECOVERING_NODE_PREFIX, bootstrap_token_id, join_rule_name
 from mooring.pki.x509.signers import CREDENTIAL, K3S_KUBELET_CLIENT, KUBE_APISERVER_CLIENT_KUBELET, SIGNERS
 from mooring.server.metrics import Metrics
 
@@ -205,12 +205,14 @@ def _word(condition: Obj) -> str:
 
 
 def _proof(spec: Obj) -> str:
-    """Return what the requester of a certificate proved: a token, the certificate of a node, an expired one, or something else."""
+    """Return what the requester of a certificate proved: a token, an identity token, a certificate, an expired one, or other."""
     requester = str(spec.get("username", ""))
     if requester.startswith(RECOVERING_NODE_PREFIX):
         return "expired-certificate"
     if requester.startswith(NODE_PREFIX):
         return "certificate"
+    if join_rule_name(requester):
+        return "identity-token"
     is_token = bootstrap_token_id(requester) or CREDENTIAL in (spec.get("extra") or {})
     return "token" if is_token else "other"
 

@@ -195,13 +195,17 @@ HOLD = timedelta(seconds=10)
 REFRESH_SECONDS = 8.0
 
 
+SUBJECT = Identification(username=Claim("sub"))
+"""The subject is the user name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuerConfig:
     """Configuration of an issuer. `ca_pem` empty: the machine's own roots verify it."""
 
     url: str
     audiences: tuple[str, ...]
-    identification: Identification
+    identification: Identification = SUBJECT
     discovery_url: str = ""
     ca_pem: bytes = b""
     algorithms: tuple[str, ...] = SIGNING_ALGORITHMS
@@ -245,6 +249,10 @@ class JwtIssuer:
         if self.published is None or self._fetched_at is None or now - self._fetched_at > self.published.life + KEEP:
             return None
         return self.published
+
+    def is_stale(self, now: datetime) -> bool:
+        """Return whether the life of the known keys has ended: they are to be fetched again."""
+        return self.published is None or self._fetched_at is None or now - self._fetched_at > self.published.life
 
     def may_fetch(self, now: datetime) -> bool:
         """Return whether a token may make the server fetch the keys: a fetch is under way, or the last one is HOLD ago."""

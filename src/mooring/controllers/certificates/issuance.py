@@ -10,6 +10,7 @@ from typing import Protocol
 
 from mooring.api.certificates.requestrecords import APPROVED, DENIED, conditions_of
 from mooring.api.certificates.requeststate import REQUESTS, requested_node, with_condition
+from mooring.api.mooring.joinrule import PLURAL as JOIN_RULES
 from mooring.api.mooring.membership import NODES, has_ended
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.mooring.nodeidentity import keys_of
@@ -17,7 +18,7 @@ from mooring.api.objectmeta import spec_of
 from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.controllers.actions import Action, Addresses, CommitPrecondition, Requeue, Update
-from mooring.identity import NODE_PREFIX, bootstrap_token_id
+from mooring.identity import NODE_PREFIX, bootstrap_token_id, join_rule_name
 from mooring.pki.x509.requests import CertificateRequest
 from mooring.pki.x509.signers import (
     NODE_SIGNERS,
@@ -29,6 +30,7 @@ from mooring.pki.x509.signers import (
 from mooring.trust.bootstraptoken.restrictions import read_restrictions
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+from mooring.trust.joinrule import JoinRuleError, read_rule
 
 # Checks before a certificate is issued, which the approver and the signer both run.
 #
@@ -266,20 +268,27 @@ def longest_life(pending: PendingIssue, views: Views, cap: timedelta) -> timedel
 def _silence_of(pending: PendingIssue, name: str, views: Views) -> int:
     """Return the silence after which the machine is removed that the certificate is for; 0 for no such rule."""
     identity = views[IDENTITIES].get(name)
-    token = bootstrap_token_id(pending.username)
-    if token and views["secrets"].get(secret_name(token), NAMESPACE) is not None:
+    silence = joining_silence(pending.username, views)
+    if silence is not None:
         key = f"sha256:{pending.request.key_fingerprint}"
         has_name = identity is not None and any(one.get("publicKey") == key for one in keys_of(identity))
         if pending.password or not has_name or has_ended(identity, views[NODES].get(name)):
-            return silence_of_token(token, views)
+            return silence
     return int(spec_of(identity).get("silenceSeconds") or 0) if identity is not None else 0
 
 
-def silence_of_token(token: str, views: Views) -> int:
-    """Return the seconds of silence after which a machine that joins with the token is removed; 0 for no such rule."""
-    secret = views["secrets"].get(secret_name(token), NAMESPACE)
+def joining_silence(username: str, views: Views) -> int | None:
+    """Return the seconds of silence after which a machine that joins with a token, or by a rule, is removed; 0 for no such rule.
+
+    None for a user who does not join, and where the token or the rule is gone.
+    """
+    token, rule = bootstrap_token_id(username), join_rule_name(username)
+    found = views["secrets"].get(secret_name(token), NAMESPACE) if token else None
+    found = views[JOIN_RULES].get(rule) if rule else found
+    if found is None:
+        return None
     try:
-        silence = read_restrictions(secret).ephemeral if secret is not None else None
-    except TokenError:
-        return 0  # the check of the token's restrictions holds the request; a person may have approved it
+        silence = read_rule(found).restrictions.ephemeral if rule else read_restrictions(found).ephemeral
+    except (TokenError, JoinRuleError):
+        return 0  # the check of its limits holds the request; a person may have approved it
     return int(silence.total_seconds()) if silence is not None else 0

@@ -1,14 +1,18 @@
-"""Checks of the one who asks for a certificate: a credential that is still accepted, and the limits of its bootstrap token."""
+"""Checks of the one who asks for a certificate: a credential that still counts, and the limits of its token or join rule."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mooring.api.certificates.requestrecords import precedes, requester_certificate_of, source_address_of
 from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import node_entry
+from mooring.api.mooring.joinrule import MAX_JOINS as MAX_JOINED
+from mooring.api.mooring.joinrule import PLURAL as JOIN_RULES
+from mooring.api.mooring.joinrule import machine_of_use, machines_of, with_join
 from mooring.api.mooring.membership import has_companion, has_ended, may_use_name, was_made_before_change
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.objectmeta import spec_of
@@ -24,7 +28,9 @@ from mooring.identity import (
     NODE_PREFIX,
     RECOVERING_NODE_PREFIX,
     SERVICE_ACCOUNT_PREFIX,
+    UserInfo,
     bootstrap_token_id,
+    join_rule_name,
 )
 from mooring.pki.x509.clientcertificate import ClientCertificate, recorded_certificate
 from mooring.pki.x509.requests import CertificateRequest
@@ -43,6 +49,7 @@ from mooring.trust.bootstraptoken.restrictions import (
 )
 from mooring.trust.bootstraptoken.token import TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, secret_name
+from mooring.trust.joinrule import JoinRuleError, join_identity, read_rule
 
 # Issuance check `requester`: no certificate for a requester whose credential was revoked, or who was deleted, whatever its key.
 #
@@ -186,29 +193,118 @@ def _deleted(what: str) -> Hold:
     return Hold(REQUESTER_DELETED, f"{what}: {_AGAIN}", denies=True)
 
 
-# Issuance check `bootstrap-token-limits`: node names, networks and number of joins that a bootstrap token allows.
+# Issuance checks `bootstrap-token-limits` and `join-rule-limits`: node names, networks and number of joins that a bootstrap token,
+# or a join rule, allows. Both are one judgement of an `Allowance`.
 #
 # Rules kept here:
-# * The requester `system:bootstrap:<id>` names the token. Its Secret must still exist: a request whose token was deleted waits
-#   for a person, so that deleting a token also stops what it has pending. An expired token that still exists is enough; its
-#   request was accepted while it was valid.
-# * A join counts by compare-and-swap on the Secret, before the approval. The record is a hash of public key and name, so that
-#   a machine that repeats its request counts once, and one key cannot take many names.
+# * The requester names the token, `system:bootstrap:<id>`, or the rule, `system:joinrule:<name>`. It must still exist: a request
+#   whose token or rule was deleted waits for a person, so that a deletion also stops what is pending. One that has expired and
+#   still exists is enough; its request was accepted while it was valid.
+# * A join counts by compare-and-swap on the Secret, or the rule, before the approval. The record is a hash of public key and name,
+#   so that a machine that repeats its request counts once, and one key cannot take many names.
 # * Names are judged again, because another API server than Mooring admits requests without judging them. There the recorded
-#   source address cannot be trusted, and a token with networks needs a person.
+#   source address cannot be trusted, and an allowance with networks needs a person.
 # * A machine that joins by k3s's way requests four certificates with four keys. They are one join: its record is the hash of the
 #   node password's Secret and the name. The two certificates that name no machine are requested with the client certificate of
 #   the machine, and count nothing (`name-ownership`).
 # * A person who approves a request decides about names and networks. The join is counted if there is room.
-# * A token that requires approval has no request approved without a person. A name, a network and a number that deny come first.
+# * An allowance that requires approval has no request approved without a person. A name, a network and a number that deny come
+#   first.
 # * A token without a number of joins causes no write. No join is counted while a tombstone waits to be settled.
+# * An identity token lets in one key: the first that is approved. A rule that decides otherwise than when the machine asked
+#   (`JoinIdentity.digest`) holds the request.
 
 TOKEN_DELETED = "TokenDeleted"  # noqa: S105 - a reason, no secret
 TOKEN_UNREADABLE = "TokenUnreadable"  # noqa: S105 - a reason, no secret
 TOKEN_REQUIRES_APPROVAL = "TokenRequiresApproval"  # noqa: S105 - a reason, no secret
+RULE_DELETED = "JoinRuleDeleted"
+RULE_CHANGED = "JoinRuleChanged"
+RULE_UNREADABLE = "JoinRuleUnreadable"
+RULE_REQUIRES_APPROVAL = "JoinRuleRequiresApproval"
+RULE_USED_UP = "JoinRuleUsedUp"
+RULE_FULL = "JoinRuleFull"
+IDENTITY_USED = "IdentityTokenUsed"
 NETWORK_NOT_ALLOWED = "NetworkNotAllowed"
 SOURCE_UNKNOWN = "SourceUnknown"
 UNSETTLED = "TombstonesUnsettled"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitNames:
+    """Names of the limits in messages, and the advice at the end of a number."""
+
+    max_joins: str
+    networks: str
+    node_name: str
+    require_approval: str
+    another: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """Permission of a requester, by its token or its rule.
+
+    `is_recorded`: there is nothing to count for this request any more. `count` returns the action that counts a join, or why it
+    cannot be counted.
+    """
+
+    names: NameAllowance
+    joined: tuple[str, ...]
+    is_recorded: bool
+    used_up: str
+    requires_approval: str
+    count: Callable[[str], Update | Hold]
+
+
+@dataclass(frozen=True, slots=True)
+class NameAllowance:
+    """The names that a token or a rule allows."""
+
+    named: str
+    limits: LimitNames
+    restrictions: Restrictions
+
+
+_OF_TOKENS = LimitNames(MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, REQUIRE_APPROVAL, "make another: mooring token create")
+_OF_RULES = LimitNames(
+    "spec.maxJoins", "spec.allowedCIDRs", "spec.nodeName", "spec.requireApproval", "raise it, or make another rule"
+)
+
+
+def _judge(
+    pending: PendingIssue, allowed: Allowance, views: Views, *, trusts_source_address: bool
+) -> CheckResult | None:
+    """Return what an allowance says of a request."""
+    if pending.automatic and (hold := _limit_hold(pending, allowed.names, trusts_source_address)) is not None:
+        return hold
+    finding = _count(pending, views, allowed)
+    if allowed.names.restrictions.require_approval and pending.automatic and not isinstance(finding, Hold):
+        return _requires_approval(pending, allowed.requires_approval, allowed.names)
+    return finding
+
+
+def _limit_hold(pending: PendingIssue, allowed: NameAllowance, trusts_source_address: bool) -> Hold | None:
+    """Return a hold on the name or the source of a request."""
+    restrictions = allowed.restrictions
+    if not requests_allowed_name(_user_of(pending), restrictions):
+        return Hold(NAME_NOT_ALLOWED, name_refusal(allowed), denies=True)
+    if not restrictions.networks:
+        return None
+    source = source_address_of(pending.csr) if trusts_source_address else ""
+    if not source:
+        return Hold(
+            SOURCE_UNKNOWN,
+            f"{allowed.named} is for some networks ({allowed.limits.networks}), and the address of this request is not "
+            "known; approve it by hand if it comes from there",
+        )
+    if restrictions.allows_address(source):
+        return None
+    networks = ", ".join(map(str, restrictions.networks))
+    return Hold(
+        NETWORK_NOT_ALLOWED,
+        f"{allowed.named} is for {networks} ({allowed.limits.networks}), and the request came from {source}",
+        denies=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,34 +335,84 @@ class BootstrapTokenCheck:
             return _hold(pending, TOKEN_UNREADABLE, f"the bootstrap token {token_id}: {error}")
         if not restrictions:
             return None
-        if pending.automatic and (hold := self._hold(pending, token_id, restrictions)) is not None:
-            return hold
-        finding = _count(pending, views, token_id, secret, restrictions, joined)
-        if restrictions.require_approval and pending.automatic and not isinstance(finding, Hold):
-            return _requires_approval(pending, token_id)
-        return finding
-
-    def _hold(self, pending: PendingIssue, token_id: str, restrictions: Restrictions) -> Hold | None:
-        """Return a hold on the name or to the source of a request."""
-        if not requests_allowed_name(_user_of(pending), restrictions):
-            return Hold(NAME_NOT_ALLOWED, name_refusal(token_id, restrictions), denies=True)
-        if not restrictions.networks:
-            return None
-        source = source_address_of(pending.csr) if self.trusts_source_address else ""
-        if not source:
-            return Hold(
-                SOURCE_UNKNOWN,
-                f"the bootstrap token {token_id} is for some networks ({ALLOWED_CIDRS}), and the address of this request is not "
-                "known; approve it by hand if it comes from there",
-            )
-        if restrictions.allows_address(source):
-            return None
-        networks = ", ".join(map(str, restrictions.networks))
-        return Hold(
-            NETWORK_NOT_ALLOWED,
-            f"the bootstrap token {token_id} is for {networks} ({ALLOWED_CIDRS}), and the request came from {source}",
-            denies=True,
+        allowed = Allowance(
+            names=NameAllowance(_named(token_id), _OF_TOKENS, restrictions),
+            joined=joined,
+            is_recorded=restrictions.max_joins is None or _machine_of(pending) in joined,
+            used_up=TOKEN_USED_UP,
+            requires_approval=TOKEN_REQUIRES_APPROVAL,
+            count=lambda machine: Update(SECRETS, with_joined_key(secret, machine), precondition=_is_settled),
         )
+        return _judge(pending, allowed, views, trusts_source_address=self.trusts_source_address)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRuleCheck:
+    """Checks requests that were made with an identity token, by a join rule."""
+
+    trusts_source_address: bool = False
+    """True when the API server itself records the address of each requester, as Mooring does."""
+    name: str = "join-rule-limits"
+    watches: tuple[str, ...] = (JOIN_RULES,)
+
+    def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
+        name = join_rule_name(pending.username)
+        if not name:
+            return None
+        if problem := views[JOIN_RULES].problem(name):
+            return _hold(pending, RULE_UNREADABLE, f"the join rule {name} cannot be read: {problem}")
+        obj = views[JOIN_RULES].get(name)
+        if obj is None or obj["metadata"].get("deletionTimestamp"):
+            return _hold(
+                pending,
+                RULE_DELETED,
+                f"the join rule {name} of this request was deleted; let the machine join by another rule, or approve the request "
+                "by hand",
+            )
+        try:
+            rule, identity = read_rule(obj), join_identity(pending.username, pending.extra)
+        except JoinRuleError as error:
+            return _hold(pending, RULE_UNREADABLE, f"the join rule {name}: {error}")
+        assert identity is not None  # the user is one of a rule
+        if identity.digest != rule.digest and pending.automatic:
+            return Hold(
+                RULE_CHANGED,
+                f"the join rule {name} was changed after this request: delete the request, so that the machine asks again, or "
+                "approve it by hand",
+            )
+        used_by = machine_of_use(obj, identity.use)
+        if used_by and used_by != _machine_of(pending) and pending.automatic:
+            return Hold(
+                IDENTITY_USED,
+                f"the identity token of this request ({identity.use}) has let in another key, or the same one under another name: "
+                "let the machine ask its issuer for another token",
+                denies=True,
+            )
+
+        def count(machine: str) -> Update | Hold:
+            counted = with_join(obj, identity, machine, pending.now)
+            if counted is None:
+                return Hold(
+                    RULE_FULL, f"{MAX_JOINED} machines with tokens that have not ended joined by the join rule {name}"
+                )
+            return Update(JOIN_RULES, counted, "status", precondition=_is_settled)
+
+        allowed = Allowance(
+            names=NameAllowance(
+                f"the join rule {name}", _OF_RULES, replace(rule.restrictions, node_name=identity.node_name)
+            ),
+            joined=machines_of(obj),
+            # A machine that joined with another token records the use of this one, too.
+            is_recorded=used_by == _machine_of(pending),
+            used_up=RULE_USED_UP,
+            requires_approval=RULE_REQUIRES_APPROVAL,
+            count=count,
+        )
+        return _judge(pending, allowed, views, trusts_source_address=self.trusts_source_address)
+
+
+def _named(token_id: str) -> str:
+    return f"the bootstrap token {token_id}"
 
 
 def _user_of(pending: PendingIssue) -> str | None:
@@ -301,40 +447,55 @@ def join_refusal(username: str, node_name: str, views: Views) -> str:
     except TokenError as error:
         return f"the bootstrap token {token_id}: {error}"
     if not restrictions.allows_name(node_name):
-        return name_refusal(token_id, restrictions)
+        return name_refusal(NameAllowance(_named(token_id), _OF_TOKENS, restrictions))
     if restrictions.max_joins is not None and len(joined) >= restrictions.max_joins:
-        return _used_up(token_id, restrictions.max_joins)
+        return _used_up(_named(token_id), restrictions.max_joins, _OF_TOKENS)
     return ""
 
 
-def _used_up(token_id: str, max_joins: int) -> str:
+def _used_up(named: str, max_joins: int, limits: LimitNames) -> str:
     machines = "1 machine" if max_joins == 1 else f"{max_joins} machines"
+    return f"{named} was for {machines} ({limits.max_joins}), and they have joined; {limits.another}"
+
+
+def name_refusal(allowed: NameAllowance) -> str:
+    """Return the reason for which a token, or a rule, may not request a certificate for a name."""
     return (
-        f"the bootstrap token {token_id} was for {machines} ({MAX_JOINS}), and they have joined; make another: "
-        "mooring token create"
+        f'{allowed.named} is only for nodes named "{allowed.restrictions.node_name}" ({allowed.limits.node_name}); join under '
+        "such a name, or use another token"
     )
 
 
-def name_refusal(token_id: str, restrictions: Restrictions) -> str:
-    """Return the reason for which a token may not request a certificate for a name."""
-    return (
-        f'the bootstrap token {token_id} is only for nodes named "{restrictions.node_name}" ({NODE_NAME}); join under such a '
-        "name, or use another token"
-    )
+def name_allowance(user: UserInfo, views: Views) -> NameAllowance | None:
+    """Return what names the token or the rule of a user allows; None for another user, and where it is gone.
+
+    Raises TokenError or JoinRuleError when it cannot be read. For a request that is being made; the checks judge it again.
+    """
+    if token_id := bootstrap_token_id(user.username):
+        secret = views[SECRETS].get(secret_name(token_id), NAMESPACE)
+        try:
+            restrictions = read_restrictions(secret) if secret is not None else None
+        except TokenError as error:
+            raise TokenError(f"{_named(token_id)}: {error}") from None
+        return NameAllowance(_named(token_id), _OF_TOKENS, restrictions) if restrictions is not None else None
+    identity = join_identity(user.username, user.extra)
+    if identity is None:
+        return None
+    return NameAllowance(f"the join rule {identity.rule}", _OF_RULES, Restrictions(node_name=identity.node_name))
 
 
 def _hold(pending: PendingIssue, reason: str, message: str) -> Hold | None:
     return Hold(reason, message) if pending.automatic else None
 
 
-def _requires_approval(pending: PendingIssue, token_id: str) -> Hold:
-    """Return the hold on a request of a token that requires approval, with the facts that a person compares with the machine."""
+def _requires_approval(pending: PendingIssue, reason: str, allowed: NameAllowance) -> Hold:
+    """Return the hold on a request that requires approval, with the facts that a person compares with the machine."""
     user, request = _user_of(pending) or pending.request.common_name, pending.csr["metadata"]["name"]
     name = user.removeprefix(NODE_PREFIX)
     of = f'node "{name}"' if name != user else f'user "{user}"'
     return Hold(
-        TOKEN_REQUIRES_APPROVAL,
-        f"the bootstrap token {token_id} lets no machine in without a person ({REQUIRE_APPROVAL}): compare {of} and the key "
+        reason,
+        f"{allowed.named} lets no machine in without a person ({allowed.limits.require_approval}): compare {of} and the key "
         f"sha256:{pending.request.key_fingerprint} with the machine, then run mooring csr approve {request}",
     )
 
@@ -343,18 +504,22 @@ def _is_settled(views: Views, now: datetime) -> bool:
     return not tombstones.refusal(views)
 
 
-def _count(
-    pending: PendingIssue, views: Views, token_id: str, secret: Obj, restrictions: Restrictions, joined: tuple[str, ...]
-) -> CheckResult | None:
+def _machine_of(pending: PendingIssue) -> str:
+    """Return the record of the machine that makes a request, and of the name that it requests."""
+    return join_record(pending.password or pending.request.key_fingerprint, _user_of(pending) or "")
+
+
+def _count(pending: PendingIssue, views: Views, allowed: Allowance) -> CheckResult | None:
     """Count the join of a request, unless it is counted already."""
-    key = join_record(pending.password or pending.request.key_fingerprint, _user_of(pending) or "")
-    if restrictions.max_joins is None or key in joined:
+    machine, most = _machine_of(pending), allowed.names.restrictions.max_joins
+    if allowed.is_recorded:
         return None
-    if len(joined) < restrictions.max_joins:
+    if most is None or machine in allowed.joined or len(allowed.joined) < most:
         # A restored store has forgotten joins. One that is counted before they are would stand for one of them.
         if reason := tombstones.refusal(views):
             return Hold(UNSETTLED, reason)
-        return Reservation((Update(SECRETS, with_joined_key(secret, key), precondition=_is_settled),))
+        counted = allowed.count(machine)
+        return counted if isinstance(counted, Hold) else Reservation((counted,))
     if not pending.automatic:
         return None
-    return Hold(TOKEN_USED_UP, _used_up(token_id, restrictions.max_joins), denies=True)
+    return Hold(allowed.used_up, _used_up(allowed.names.named, most, allowed.names.limits), denies=True)

@@ -14,23 +14,26 @@ from mooring.api.certificates.requestrecords import record_known_revocations
 from mooring.api.mooring import certificaterevocation, nodeidentity, tombstones
 from mooring.api.mooring.certificaterevocation import MAX_KNOWN
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
+from mooring.api.mooring.joinrule import PLURAL as JOIN_RULES
 from mooring.api.mooring.lineagerecord import MAX_TRIMMED, MIN_RETENTION, TrimmedLog, end_of, entries_of
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
+from mooring.authn.cel import CelError
+from mooring.authn.joinrule import compile_rule
 from mooring.authz.decision import Attributes
 from mooring.clock import parse_rfc3339, rfc3339
-from mooring.controllers.certificates.requester import joining_user, name_refusal, requests_allowed_name
-from mooring.errors import Cause, InvalidError, forbidden, quoted
-from mooring.identity import API_SERVER, MASTERS, NAME_NOT_ALLOWED, bootstrap_token_id
+from mooring.controllers.certificates.requester import joining_user, name_allowance, name_refusal, requests_allowed_name
+from mooring.errors import Cause, InvalidError, forbidden, invalid, quoted
+from mooring.identity import API_SERVER, MASTERS, NAME_NOT_ALLOWED
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import CREDENTIAL, KUBE_APISERVER_CLIENT, SUPERVISOR_SIGNERS, issued_request
 from mooring.registry.admission.request import AdmissionRequest
-from mooring.trust.bootstraptoken.restrictions import read_restrictions
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
-from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, NOT_ACCEPTED, SECRET_TYPE, secret_name, usage_enabled
+from mooring.trust.bootstraptoken.tokensecret import NOT_ACCEPTED, SECRET_TYPE, usage_enabled
 from mooring.trust.issuancelog import START, Checkpoint, checkpoint_of, record_name, sequence_of, trimmed_to
+from mooring.trust.joinrule import JoinRuleError, read_rule
 
 # Admission plugins for certificate requests: the rights to approve and sign, and subjects that no request may have.
 #
@@ -159,11 +162,11 @@ def _may(request: AdmissionRequest, verb: str, signer: str) -> bool:
     )
 
 
-# Admission plugin BootstrapTokenLimits: node names that a bootstrap token may request certificates for.
+# Admission plugin BootstrapTokenLimits: node names that a bootstrap token, or an identity token, may request certificates for.
 #
-# Rules kept here: only CREATE of a CertificateSigningRequest by `system:bootstrap:<id>` is judged, by the same rules as before
-# its issuance (`mooring.controllers.certificates.requester`). A joining machine thereby gets its error at once, and not in a
-# condition. The cause NodeNameNotAllowed tells it that a repetition is of no use.
+# Rules kept here: only CREATE of a CertificateSigningRequest by `system:bootstrap:<id>` or `system:joinrule:<name>` is judged, by
+# the same rules as before its issuance (`mooring.controllers.certificates.requester`). A joining machine thereby gets its error at
+# once, and not in a condition. The cause NodeNameNotAllowed tells it that a repetition is of no use.
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,20 +180,16 @@ class BootstrapTokenLimits:
             request.change.warnings.append(NOT_ACCEPTED)
         if request.operation != "CREATE" or request.resource != CSRS:
             return
-        token_id = bootstrap_token_id(request.user.username)
-        secret = request.views["secrets"].get(secret_name(token_id), NAMESPACE) if token_id else None
-        if secret is None:
+        try:
+            allowed = name_allowance(request.user, request.views)
+        except (TokenError, JoinRuleError) as error:
+            raise request.forbidden(str(error)) from None
+        if allowed is None or not allowed.restrictions.node_name:
             # Another user, or a token that was deleted a moment ago, which the issuance check rejects.
             return
-        try:
-            restrictions = read_restrictions(secret)
-        except TokenError as error:
-            raise request.forbidden(f"the bootstrap token {token_id}: {error}") from None
-        if not restrictions.node_name:
-            return
         parsed = parse_new_request(request)
-        if parsed is not None and not requests_allowed_name(_user(request, parsed), restrictions):
-            message = name_refusal(token_id, restrictions)
+        if parsed is not None and not requests_allowed_name(_user(request, parsed), allowed.restrictions):
+            message = name_refusal(allowed)
             refusal = request.forbidden(message)
             refusal.details = replace(
                 refusal.details, causes=(*refusal.details.causes, Cause(NAME_NOT_ALLOWED, message))
@@ -206,6 +205,25 @@ def _lets_in(secret: Obj | None) -> bool:
 def _user(request: AdmissionRequest, parsed: CertificateRequest) -> str | None:
     spec = (request.new or {}).get("spec") or {}
     return joining_user(spec.get("signerName", ""), parsed, spec.get("extra") or {})
+
+
+# JoinRuleExpressions: refuses a join rule whose expressions cannot be compiled. `mooring.trust.joinrule` judges all else of a rule.
+
+
+class JoinRuleExpressions:
+    name = "JoinRuleExpressions"
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if request.resource != JOIN_RULES or request.new is None or request.operation == "DELETE":
+            return
+        try:
+            compile_rule(read_rule(request.new))
+        except JoinRuleError:
+            return  # the validation reports it
+        except CelError as error:
+            resource = request.kind.resource
+            fault = invalid("spec", "", f"an expression cannot be used: {error}")
+            raise InvalidError.of(resource.group, resource.kind, request.name, [fault]) from None
 
 
 # SupervisorRequests: only the supervisor creates requests for its signers.

@@ -12,7 +12,8 @@ from mooring.authn import verdictcache
 from mooring.authn.anonymous import Anonymous, AnonymousAccess, AnonymousSettings
 from mooring.authn.bootstraptoken import BootstrapTokenAuthenticator, BootstrapTokenSettings
 from mooring.authn.chain import BASIC
-from mooring.authn.host import ALWAYS, ONCE_A_SERVER, Configured, Files, Host, RetirableTarget, Running
+from mooring.authn.host import ALWAYS, ONCE_A_SERVER, Configured, Files, Gauge, Host, RetirableTarget, Running
+from mooring.authn.joinrule import JoinRuleAuthenticator
 from mooring.authn.keystone import TARGET, KeystoneAuthenticator, KeystoneSettings, tokens_url
 from mooring.authn.login import LoginSettings, UserTokenAuthenticator
 from mooring.authn.passwordfile import PasswordFileAuthenticator, PasswordFileSettings
@@ -69,6 +70,35 @@ def build_bootstraptoken(config: Configured, host: Host) -> Running | None:
     if not config[BootstrapTokenSettings].enable_bootstrap_token_auth:
         return None
     return Running(authenticators=(BootstrapTokenAuthenticator(host.last_uses),))
+
+
+# Runs the authenticator of join rules, which reads the rules from the views, and fetches the keys of their issuers.
+
+JOIN_RULE_TARGETS = "join-rule/"
+"""Prefix of the names of targets: one for each issuer and CA that a rule has named."""
+
+
+def build_joinrule(config: Configured, host: Host) -> Running:
+    """Return the authenticator."""
+    names: dict[tuple[str, bytes], str] = {}
+
+    def target_for(url: str, ca_pem: bytes) -> str:
+        if (url, ca_pem) not in names:
+            name = names[url, ca_pem] = f"{JOIN_RULE_TARGETS}{len(names) + 1}"
+            host.targets[name] = host.connect.https(url, ca_pem)
+        return names[url, ca_pem]
+
+    async def close() -> None:
+        for name in names.values():
+            await host.targets.pop(name).close()
+
+    authenticator = JoinRuleAuthenticator(target_for, host.credentials_changed)
+    unready = Gauge(
+        "mooring_join_rule_issuers_unready",
+        "Issuers of join rules that did not give their keys when they were last asked.",
+        lambda: sum(bool(issuer.problem) for issuer in authenticator.issuers),
+    )
+    return Running(authenticators=(authenticator,), gauges=(unready,), close=close)
 
 
 # Runs the authenticator of user tokens, which follows the keys of the cluster's tokens.

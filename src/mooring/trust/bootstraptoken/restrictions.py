@@ -212,10 +212,11 @@ def joined_keys(secret: Obj) -> tuple[str, ...]:
 def matches(pattern: str, name: str) -> bool:
     """Return True when `name` is `pattern`, with each `*` replaced by characters of one label. The time is linear in both."""
     wanted, labels = pattern.split("."), name.split(".")
-    return len(wanted) == len(labels) and all(map(_label_matches, wanted, labels))
+    return len(wanted) == len(labels) and all(map(label_matches, wanted, labels))
 
 
-def _label_matches(pattern: str, label: str) -> bool:
+def label_matches(pattern: str, label: str) -> bool:
+    """Return True when `label` is `pattern`, with each `*` replaced by any characters. The time is linear in both."""
     first, *rest = pattern.split("*")
     if not rest:
         return pattern == label

@@ -45,6 +45,7 @@ from mooring.api.certificates.requeststate import presented_certificate
 from mooring.api.core.addresses import parse_address
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import entries_about
+from mooring.api.mooring.joinrule import PLURAL as JOIN_RULES
 from mooring.api.mooring.membership import (
     has_ended,
     is_terminating,
@@ -73,12 +74,12 @@ from mooring.controllers.certificates.issuance import (
     Hold,
     PendingIssue,
     Reservation,
+    joining_silence,
     longest_life,
-    silence_of_token,
 )
 from mooring.controllers.certificates.noderecovery import proven_key
 from mooring.controllers.certificates.sanpolicy.evidence import NODES
-from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
+from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX, join_rule_name
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.clientcertificate import recorded_certificate
 from mooring.pki.x509.profiles import BACKDATE, CLIENT_AUTH, SHORT, ttl
@@ -116,7 +117,7 @@ class NameOwnership:
     """Returns the authority that signs for a signer now; None for a signer that is left to other programs."""
     signing_duration: timedelta
     name: str = "name-ownership"
-    watches: tuple[str, ...] = (PLURAL, NODES, SECRETS, REVOCATIONS)
+    watches: tuple[str, ...] = (PLURAL, NODES, SECRETS, JOIN_RULES, REVOCATIONS)
 
     def check(self, pending: PendingIssue, views: Views) -> CheckResult | None:
         if pending.machine:
@@ -235,7 +236,8 @@ class _WantedName:
         token = username.removeprefix(BOOTSTRAP_USER_PREFIX)
         self.token = token if username != token and is_token_id(token) else ""
         self.token_names_node = bool(self.token) and _names(views, self.token, name)
-        self.silence_seconds = silence_of_token(self.token, views) if self.token else 0
+        self.join_rule = join_rule_name(username)
+        self.silence_seconds = joining_silence(username, views) or 0
         recorded = spec_of(self.identity).get("nodePasswordUID", "") if self.identity is not None else ""
         secret = views[SECRETS].get(password_secret_name(name), PASSWORD_NAMESPACE) if recorded or password else None
         present = secret["metadata"].get("uid", "") if secret is not None else ""
@@ -410,6 +412,7 @@ class _Claim(_WantedName):
         """Return the fields of an identity that say how the name was obtained."""
         return {
             "token": self.token,
+            "joinRule": self.join_rule,
             "silenceSeconds": self.silence_seconds,
             "nodePasswordUID": self.password,
             "changedAt": rfc3339(now),

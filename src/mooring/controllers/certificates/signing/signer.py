@@ -72,7 +72,9 @@ from mooring.pki.x509.signers import (
     KUBELET_SERVING,
     SIGNERS,
     SUPERVISOR_SIGNERS,
+    Extra,
 )
+from mooring.trust.joinrule import JoinRuleError, join_identity
 
 # Issuance check `signer-policy`: refuses what the policy of the operator does not allow a signer to sign.
 #
@@ -313,6 +315,7 @@ def issued_entry(
         "time": rfc3339(now),
         "event": EVENT_ISSUED,
         "token": bootstrap_token_id(requester),
+        **_identity_entry(requester, spec.get("extra") or {}),
         "request": metadata["name"],
         "requestUID": metadata.get("uid", ""),
         "requester": requester,
@@ -329,6 +332,18 @@ def issued_entry(
         "notAfter": rfc3339(certificate.not_valid_after_utc),
     }
     return {name: _bounded(text) for name, text in entry.items() if text}
+
+
+def _identity_entry(requester: str, extra: Extra) -> dict[str, str]:
+    """Return the fields of an entry for an identity token; none for another credential, and for what another server misstates."""
+    try:
+        found = join_identity(requester, extra)
+    except JoinRuleError:
+        found = None
+    if found is None:
+        return {}
+    names = ("joinRule", "identityIssuer", "identitySubject", "identityUse")
+    return dict(zip(names, (found.rule, found.issuer, found.subject, found.use), strict=True))
 
 
 def _uri(certificate: Certificate) -> str:
