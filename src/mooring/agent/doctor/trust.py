@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mooring.agent.doctor import supervisor
 from mooring.agent.doctor.examination import Examination, ProbedAddress
+from mooring.agent.join import REVIEW, REVIEW_PATH
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, UnauthorizedError
@@ -15,10 +16,8 @@ from mooring.trust.discovery.editedclusterinfo import credentials_in
 from mooring.trust.discovery.errors import NotSetUpError, SignatureMissingError, UnusableClusterInfoError
 from mooring.trust.discovery.fetch import pinned_ca, read_cluster_info
 from mooring.trust.doctor import WARNING, Judgement, failed, failed_by, ok, skipped, warning
-from mooring.trust.joinconfiguration import ByToken, vouched_cas
+from mooring.trust.joinconfiguration import ByAddress, vouched_cas
 
-REVIEW_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-REVIEW: Obj = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {}}
 ACCESS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 REQUESTS = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests", "verb": "create"}
 ACCESS: Obj = {
@@ -107,7 +106,7 @@ async def check_pin(exam: Examination, target: ProbedAddress) -> Judgement:
     found = exam.published(target, target.data)
     anchors = vouched_cas(found.ca_pem, options.pins, options.ca_hash)
     if options.token is not None:
-        by = ByToken((target.address,), options.token, options.pins, options.ca_hash)
+        by = ByAddress((target.address,), options.token, options.pins, options.ca_hash)
         await exam.drive(by.discover(exam.polling))
     else:
         await exam.drive(pinned_ca(target.way.server, options.pins))
