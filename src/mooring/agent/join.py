@@ -720,6 +720,17 @@ def read_named_file(path: str) -> bytes:
         raise OSError(0, reason if str(found) == path else f"{reason} ({found})") from None
 
 
+RULES_ADVICE = "see the rules on the server with `mooring joinrule list`"
+
+
+def identity_refusal(identity: IdentityToken) -> str:
+    """Return why a server may reject an identity token, with what the token says of itself."""
+    return (
+        f"the server does not accept {identity}{_stated_in(identity)}: no join rule is for its issuer and audience, its claims do "
+        "not fit, it has expired, or the rule has ended or is not for the network of this machine"
+    )
+
+
 def _stated_in(identity: IdentityToken) -> str:
     """Return what the token in a file says of itself, in brackets; "" for another one, and for none that can be read."""
     if not identity.file:
@@ -740,9 +751,7 @@ def _explain_refusal(plan: JoinPlan) -> Iterator[None]:
     except UnauthorizedError as error:
         if plan.identity is not None:
             raise RefusedError(
-                f"the server does not accept {credential}{_stated_in(plan.identity)}: no join rule is for its issuer and audience, "
-                "its claims do not fit, it has expired, or the rule has ended or is not for the network of this machine; see the "
-                f"rules on the server with `kubectl get joinrules`{explained_by(error.audit_id)}"
+                f"{identity_refusal(plan.identity)}; {RULES_ADVICE}{explained_by(error.audit_id)}"
             ) from None
         raise RefusedError(
             f"the server does not accept {credential}: it is unknown, was deleted or revoked, has expired, its secret is wrong, it "

@@ -109,8 +109,9 @@ async def with_plan(options: DoctorOptions, plan: JoinPlan) -> DoctorOptions:
     by = plan.discovery
     if isinstance(by, ByAddress):
         options = replace(options, addresses=by.endpoints, token=by.token, pins=by.pins, ca_hash=by.ca_hash)
-        return replace(options, tls_token=plan.tls_token)
-    return replace(options, document=await _document(by, options.timeout), token=plan.tls_token)
+        return replace(options, tls_token=plan.tls_token, identity=plan.identity)
+    document = await _document(by, options.timeout)
+    return replace(options, document=document, token=plan.tls_token, identity=plan.identity)
 
 
 async def with_k3s_join(options: DoctorOptions, plan: AgentPlan) -> DoctorOptions:
