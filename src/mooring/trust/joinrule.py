@@ -263,11 +263,15 @@ def read_rule(obj: Obj) -> JoinRule:
 # Claims.
 
 
+def claim_steps(name: str) -> Sequence[str]:
+    """Return the names that lead to a claim: its own, or those of a JSON pointer."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in name[1:].split("/")] if name[0] == "/" else [name]
+
+
 def claim_in(claims: Mapping[str, Any], name: str) -> Any:
     """Return the claim of a name, or at a JSON pointer. Raises JoinRuleError when there is none."""
     found: Any = claims
-    steps = [step.replace("~1", "/").replace("~0", "~") for step in name[1:].split("/")] if name[0] == "/" else [name]
-    for step in steps:
+    for step in claim_steps(name):
         found = found.get(step, _ABSENT) if isinstance(found, Mapping) else _ABSENT
     if found is _ABSENT or found is None:
         raise JoinRuleError(f"the claim {name} is not there")
@@ -295,6 +299,11 @@ def fits_pattern(pattern: str, text: str) -> bool:
     """Return whether `text` is `pattern`, with each `*` replaced by characters but `/` and `:`. The time is linear in both."""
     wanted, found = _SEPARATOR.split(pattern), _SEPARATOR.split(text)
     return len(wanted) == len(found) and all(map(label_matches, wanted, found))
+
+
+def placeholders(template: str) -> Sequence[str]:
+    """Return the names of the claims in a template, in its order."""
+    return _PLACEHOLDER.findall(template)
 
 
 def node_name_from(template: str, claims: Mapping[str, Any]) -> str:
