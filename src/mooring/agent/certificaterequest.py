@@ -121,6 +121,8 @@ GENERATED = "csr-"
 """kubelet's `generateName`."""
 QUIET_SECONDS = 2.0
 """Seconds without progress messages: a running approver and signer need less."""
+POLL_SECONDS = 3.0
+"""Seconds between two readings of a request that cannot be watched: a person decides about it."""
 REPEAT_SECONDS = 30.0
 """Seconds between two equal progress messages."""
 
@@ -266,13 +268,16 @@ async def wait(
     seconds: float,
     report: Callable[[str, bool], None] = lambda message, new: None,
     advice: Advice = ONE_SHOT,
+    *,
+    polls: bool = False,
 ) -> bytes:
     """Return the issued certificate as PEM. `report` is called with the state of the request, and True when it changed.
 
+    `polls`: read the request again and again, for a requester that may not watch.
     Raises RequestEndedError, NotAnsweredError, ApiError, PeerError.
     """
     metadata = request["metadata"]
-    waiting = _Waiting(client, metadata["name"], metadata.get("uid", ""), seconds, report, advice)
+    waiting = _Waiting(client, metadata["name"], metadata.get("uid", ""), seconds, report, advice, polls=polls)
     try:
         return await with_deadline(client.clock, seconds, run_beside(waiting.report_states(), waiting.run()))
     except TimeoutError:
@@ -288,7 +293,10 @@ class _Waiting:
         seconds: float,
         report: Callable[[str, bool], None],
         advice: Advice,
+        *,
+        polls: bool,
     ) -> None:
+        self._polls = polls
         self._client = client
         self._name = name
         self._uid = uid
@@ -305,7 +313,7 @@ class _Waiting:
     async def run(self) -> bytes:
         while True:
             try:
-                return await self._watch()
+                return await (self._poll() if self._polls else self._watch())
             except REFUSALS as error:
                 self._record_failure(error)
                 await self._backoff.pause_after(error)
@@ -329,6 +337,27 @@ class _Waiting:
                     if issued:
                         return issued
         raise AssertionError("unreachable: following does not end")
+
+    async def _poll(self) -> bytes:
+        obj: Obj | None
+        while True:
+            try:
+                obj = await self._client.get(PLURAL, self._name)
+            except NotFoundError:
+                obj = {}
+            except REFUSALS:
+                raise
+            except MooringError as error:
+                self._record_failure(error)
+                obj = None
+            if obj is not None:
+                if self._failure is not None:
+                    self._failure = None
+                    self._changed.set()
+                self._backoff.reset()
+                if issued := self._certificate_in(obj):
+                    return issued
+            await self._client.clock.sleep(POLL_SECONDS)
 
     async def report_states(self) -> None:
         """Report the state when it changes and every REPEAT_SECONDS, after the first QUIET_SECONDS."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -37,7 +37,7 @@ from mooring.agent import certificaterequest, clusterfiles, disk, machineid, nod
 from mooring.agent.loadbalancer import LoadBalancer
 from mooring.agent.machineid import MachineIdentity
 from mooring.agent.member import Member, NodeOptions, internal_addresses, register, retry_reported, silence
-from mooring.agent.oneshot import OneShotRequest
+from mooring.agent.oneshot import ASKING_ADVICE, OneShotRequest
 from mooring.agent.pairfiles import Pair
 from mooring.agent.registration import check_membership
 from mooring.agent.state import NodeState
@@ -58,12 +58,14 @@ from mooring.trust.answertext import explained_by
 from mooring.trust.discovery.errors import AnotherClusterError, ClockSkewError, DiscoveryError
 from mooring.trust.discovery.fetch import (
     SIGNATURE_ALONE,
+    UNPROVED,
     DiscoveryExchange,
     Notice,
     Polling,
     led_by_proved,
 )
 from mooring.trust.discovery.file import discover_by_file, discover_by_url
+from mooring.trust.discovery.pins import pins_of
 from mooring.trust.discovery.refresh import merge_published
 from mooring.trust.discovery.trustedcluster import TrustedCluster, check_same_cluster
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
@@ -209,6 +211,10 @@ class _Join:
             return await self._register(replace(joined, clusters=clusters))
         if self.options.dry_run:
             return self._dry_run_result(trusted)
+        if self.plan.asks and self.options.discover_only:
+            raise JoinError(
+                steps.BOOTSTRAP, "--ask and --discover-only exclude each other: a kubelet asks with a credential"
+            )
         if self.options.discover_only:
             return await self._write_discovered(trusted)
         user = self._bootstrap_user(trusted)
@@ -347,7 +353,12 @@ class _Join:
             for warning in trusted.warnings:
                 self.steps.say(f"warning: {warning}", kept=True)
             self.state.check_ca(trusted.client_ca_pem)
-            summary.append(f"{trusted.server} is trusted, by {trusted.via}")
+            is_unproved = trusted.via == UNPROVED
+            summary.append(
+                f"{trusted.server} answers; a person compares whether it is the right cluster"
+                if is_unproved
+                else f"{trusted.server} is trusted, by {trusted.via}"
+            )
             return trusted
 
     async def _fetch(self, request: HttpRequest) -> HttpResponse | HttpFailure:
@@ -410,7 +421,7 @@ class _Join:
             return KubeconfigUser("tls-bootstrap-token-user", token=Secret(token.reveal()))
         identity = self.plan.identity
         if identity is None:
-            return None
+            return KubeconfigUser("asking") if self.plan.asks else None
         # A kubelet reads the file from another directory.
         file = str(Path(identity.file).absolute()) if identity.file else ""
         return replace(identity, file=file).user()
@@ -418,6 +429,9 @@ class _Join:
     async def _check_name(self, client: ClusterClient) -> None:
         with self.steps.step(steps.NAME) as summary, _explain_refusal(self.plan):
             name = await self._choose_name(client)
+            if self.plan.asks:
+                summary.append(f"a person decides about the name {name}")
+                return
             try:
                 existing = await self._retry(client, lambda: self._get_node(client, name), _NAME_TRANSIENT)
             except NotFoundError:
@@ -508,6 +522,7 @@ class _Join:
             expiration_seconds=self.options.expiration_seconds or self._chosen_before(),
             machine_code=self.options.machine_code,
             facts=self._facts(),
+            compared=pins_of(trusted.ca_pem) if self.plan.asks else (),
         )
 
         async def check(pair: Pair) -> None:
@@ -552,7 +567,7 @@ class _Join:
 
     def _write_bootstrap(self, cluster: Cluster) -> None:
         user = self._given_user()
-        if user is not None and user.exec is None:
+        if user is not None and user.exec is None and not self.plan.asks:
             with self.steps.step(steps.BOOTSTRAP) as summary:
                 self.state.write_bootstrap(cluster, user)
                 summary.append(f"{self.state.bootstrap}, until the certificate is there")
@@ -742,12 +757,22 @@ def _stated_in(identity: IdentityToken) -> str:
 
 
 @contextmanager
+def _explain_refusal_of_asking() -> Iterator[None]:
+    """Replace refusals of a request without a credential by errors that name the remedy."""
+    try:
+        yield
+    except (UnauthorizedError, ForbiddenError) as error:
+        raise RefusedError(f"{steps.described(error)}; {ASKING_ADVICE}") from None
+
+
+@contextmanager
 def _explain_refusal(plan: JoinPlan) -> Iterator[None]:
     """Replace refusals of the bootstrap credentials by errors that name the remedy."""
     credential = f'token id "{plan.tls_token.id}"' if plan.tls_token else "the credentials of the discovery document"
     credential = str(plan.identity) if plan.identity is not None else credential
     try:
-        yield
+        with _explain_refusal_of_asking() if plan.asks else nullcontext():
+            yield
     except UnauthorizedError as error:
         if plan.identity is not None:
             raise RefusedError(

@@ -8,7 +8,7 @@ Rules kept here (docs/protocol/kubelet-certificates.md#one-request):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +23,13 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, rfc3339
 from mooring.errors import ForbiddenError, MooringError
 from mooring.identity import NAME_NOT_ALLOWED
-from mooring.pki.keys import PrivateKey, generate_key, public_key_fingerprint
+from mooring.pki.keys import PrivateKey, generate_key, public_key_der, public_key_fingerprint
 from mooring.secret import Secret
+from mooring.trust.discovery.pins import Pin
+from mooring.trust.nodename import comparison_code
+
+
+ASKING_ADVICE = "a server takes requests without a credential with --join-requests, within its limits; or join with a token"
 
 
 class PendingKeyFiles(Protocol):
@@ -54,7 +59,9 @@ class OneShotRequest:
         expiration_seconds: int = 0,
         machine_code: Secret | None = None,
         facts: Mapping[str, str] | None = None,
+        compared: Iterable[Pin] = (),
     ) -> None:
+        """`compared`: the CAs that this machine saw, where a person compares them: the request is made without a credential."""
         self._state = state
         self._steps = steps
         self._clock = clock
@@ -63,6 +70,7 @@ class OneShotRequest:
         self._expiration_seconds = expiration_seconds
         self._machine_code = machine_code
         self._facts = facts or {}
+        self._compared = tuple(map(str, compared))
         self._skew = ""
 
     async def obtain(
@@ -91,6 +99,13 @@ class OneShotRequest:
             summary.append(
                 f"{'taken up' if existed else 'made'} {request.name}, key sha256:{public_key_fingerprint(key)}"
             )
+            if self._compared:
+                code = comparison_code(public_key_der(key), self._compared)
+                self._steps.say(
+                    f"the code of this machine is {code}: an administrator who sees the same code beside it (mooring machine list "
+                    "--pending) may approve it",
+                    kept=True,
+                )
         with self._steps.step(steps.WAIT) as summary, explain_refusal():
             issued = await self._wait(client, obj, request)
             summary.append("approved and signed")
@@ -128,9 +143,10 @@ class OneShotRequest:
             try:
                 return await certificaterequest.send_request(client, request, key, self._clock.now())
             except ForbiddenError as error:
-                if any(cause.reason == NAME_NOT_ALLOWED for cause in error.details.causes):
+                if self._compared or any(cause.reason == NAME_NOT_ALLOWED for cause in error.details.causes):
                     # No repetition helps.
-                    raise certificaterequest.RequestEndedError(steps.described(error)) from None
+                    said = f"; {ASKING_ADVICE}" if self._compared else ""
+                    raise certificaterequest.RequestEndedError(f"{steps.described(error)}{said}") from None
                 raise
 
         return await retry(self._clock, send, on_failure=report, client=client)
@@ -145,7 +161,11 @@ class OneShotRequest:
     async def _wait(self, client: ClusterClient, obj: Obj, request: NodeRequest) -> bytes:
         try:
             return await certificaterequest.wait(
-                client, obj, self._seconds, lambda message, new: self._steps.say(message, kept=new)
+                client,
+                obj,
+                self._seconds,
+                lambda message, new: self._steps.say(message, kept=new),
+                polls=bool(self._compared),
             )
         except certificaterequest.RequestEndedError:
             # The request was denied or failed, so the next run sends a new one. After any other end the key stays,

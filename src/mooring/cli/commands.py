@@ -80,7 +80,11 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         ),
         "token generate": CommandEntry("mooring.cli.token.generate:generate", "Print a new token, without a server."),
         "machine authorize": CommandEntry("mooring.cli.machine:authorize", "Authorize a machine to join, once."),
-        "machine list": CommandEntry("mooring.cli.machine:list_machines", "List authorized machines."),
+        "machine list": CommandEntry(
+            "mooring.cli.machine:list_machines", "List authorized machines, or those that ask."
+        ),
+        "machine approve": CommandEntry("mooring.cli.machine:approve", "Let a machine that asks join."),
+        "machine deny": CommandEntry("mooring.cli.machine:deny", "Refuse a machine that asks."),
         "machine remove": CommandEntry("mooring.cli.machine:remove", "Withdraw the authorization of machines."),
         "joinrule create": CommandEntry(
             "mooring.cli.joinrule:create", "Let machines with an identity token of an issuer join."
@@ -220,7 +224,7 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
 GROUPS: Mapping[str, str] = MappingProxyType(
     {
         "token": "Bootstrap tokens, with which machines join, and the server token.",
-        "machine": "Machines that an administrator has authorized to join.",
+        "machine": "Machines that an administrator has authorized to join, and those that ask.",
         "joinrule": "Join rules: which identity tokens let machines join.",
         "node": "Machines of a cluster.",
         "csr": "Certificate signing requests.",

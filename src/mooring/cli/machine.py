@@ -1,31 +1,48 @@
-"""`mooring machine`: machines that an administrator has authorized to join."""
+"""`mooring machine`: machines that an administrator has authorized to join, and those that ask."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import click
 
+from mooring.api.certificates.requestrecords import APPROVED, DENIED, source_address_of
+from mooring.api.certificates.requeststate import is_undecided, requested_node
 from mooring.api.mooring.authorizedmachine import KIND, PLURAL
+from mooring.api.objectmeta import spec_of
 from mooring.api.paths import API_VERSION
+from mooring.apimachinery.codec.json import base64_field
 from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster
 from mooring.cli import printing as printed
 from mooring.cli.cluster import ChosenCluster, changing_options, cluster_options, ending_options, printed_deletions
+from mooring.cli.csr.decision import CsrDecision, decide
+from mooring.cli.csr.show import PLURAL as REQUESTS
+from mooring.cli.csr.show import key_of
 from mooring.cli.options.flags import LISTED, MACHINE, SHOWN, not_empty, output_option
 from mooring.cli.printing import echo
 from mooring.cli.valuecompletion import complete_machine
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import other_program
-from mooring.errors import AlreadyExistsError, NotFoundError
+from mooring.errors import AlreadyExistsError, ConfigError, NotFoundError
+from mooring.identity import ANONYMOUS
+from mooring.pki.errors import PkiError
+from mooring.pki.keys import public_key_der
 from mooring.pki.x509.canonicalnames import canonical
+from mooring.pki.x509.requests import parse_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
 from mooring.settings.declaration import split_commas
-from mooring.trust.discovery.pins import PinError, parse_pin
-from mooring.trust.nodename import generate_code, verifier
-from mooring.trust.requestfacts import parse_facts
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.pins import PinError, parse_pin, pins_of
+from mooring.trust.discovery.trustedcluster import published_cluster
+from mooring.trust.nodename import comparison_code, generate_code, same_code, verifier
+from mooring.trust.requestfacts import facts_of, parse_facts
 
 # `mooring machine authorize`: let one machine join without the approval of a person.
 #
@@ -179,10 +196,14 @@ def _entry(
 
 
 @click.command("list")
+@click.option("--pending", is_flag=True, help="The machines that ask to join (mooring join --ask), each with its code.")
 @output_option(*LISTED)
 @cluster_options
-def list_machines(output: str, chosen: ChosenCluster) -> None:
-    """List authorized machines."""
+def list_machines(pending: bool, output: str, chosen: ChosenCluster) -> None:
+    """List authorized machines, or those that ask."""
+    if pending:
+        _print_asking(chosen.run_with_retries(_asking), output)
+        return
 
     async def fetch(client: ClusterClient) -> Sequence[Obj]:
         try:
@@ -239,3 +260,157 @@ async def _check_is_served(client: ClusterClient) -> None:
         await client.list(PLURAL)
     except NotFoundError:
         raise await cluster.not_served(client, PLURAL) from None
+
+
+# Machines that ask: `mooring machine list --pending`, `approve` and `deny` (docs/join-by-asking.md).
+#
+# Rules kept here:
+# * A machine that asks has made a certificate request without a credential. Its code is computed here, from the key of the request
+#   and the CAs that cluster-info names: the server is not asked for it.
+# * Without `--code` a person compares it on the terminal. Of several machines that ask under one name the code says which.
+
+
+@dataclass(frozen=True, slots=True)
+class AskingMachine:
+    """A machine that asks to join, and what a person compares."""
+
+    node: str
+    code: str
+    request: Obj
+
+    def document(self) -> dict[str, Any]:
+        metadata = self.request["metadata"]
+        return {
+            "node": self.node,
+            "code": self.code,
+            "source": source_address_of(self.request),
+            "publicKey": key_of(self.request),
+            "says": facts_of(self.request),
+            "request": metadata["name"],
+            "created": metadata.get("creationTimestamp", ""),
+        }
+
+
+async def _asking(client: ClusterClient) -> Sequence[AskingMachine]:
+    """Return the machines that ask, in order of their requests."""
+    listed = (await client.list(REQUESTS, field_selector=f"spec.signerName={KUBE_APISERVER_CLIENT_KUBELET}")).items
+    waiting = [one for one in listed if spec_of(one).get("username") == ANONYMOUS and is_undecided(one)]
+    if not waiting:
+        return ()
+    config_map = await client.get("configmaps", clusterinfo.NAME, clusterinfo.NAMESPACE)
+    text = (config_map.get("data") or {}).get(clusterinfo.KUBECONFIG_KEY, "")
+    pins = tuple(map(str, pins_of(published_cluster("reading cluster-info", text)[1].ca_pem)))
+    found = []
+    for one in sorted(waiting, key=lambda obj: str(obj["metadata"].get("creationTimestamp", ""))):
+        try:
+            parsed = parse_request(base64_field(spec_of(one).get("request")))
+        except PkiError:
+            continue
+        found.append(AskingMachine(requested_node(one), comparison_code(public_key_der(parsed.public_key), pins), one))
+    return found
+
+
+def _print_asking(found: Sequence[AskingMachine], form: str) -> None:
+    if form in ("json", "yaml"):
+        items = [one.document() for one in found]
+        printed.print_document({"kind": "AskingMachines", "items": items}, form)
+    elif form == "name":
+        for one in found:
+            echo(f"certificatesigningrequest.certificates.k8s.io/{one.request['metadata']['name']}")
+    elif not found:
+        echo("No machine asks to join.", err=True)
+    else:
+        columns = ("NODE", "CODE", "SOURCE", "SAYS", "REQUEST")
+        rows = [
+            (
+                one.node,
+                one.code,
+                source_address_of(one.request) or "unknown",
+                ",".join(f"{name}={value}" for name, value in facts_of(one.request).items()),
+                one.request["metadata"]["name"],
+            )
+            for one in found
+        ]
+        printed.print_table(columns, rows)
+
+
+def _chosen_machine(found: Sequence[AskingMachine], name: str, code: str) -> AskingMachine:
+    """Return the machine that a node name, or the name of a request, and a code stand for. Raises ConfigError."""
+    named = [one for one in found if name in (one.node, one.request["metadata"]["name"])]
+    if not named:
+        raise ConfigError(f'no machine asks to join as "{name}": see mooring machine list --pending')
+    fitting = [one for one in named if not code or same_code(one.code, code)]
+    if not fitting:
+        raise ConfigError(
+            f'no machine that asks as "{name}" has the code {code}: it sees another cluster, or another machine asks; nothing was '
+            "decided"
+        )
+    if len(fitting) > 1:
+        codes = ", ".join(one.code for one in fitting)
+        raise ConfigError(
+            f'{len(fitting)} machines ask as "{name}" ({codes}): give --code with the code of the right one'
+        )
+    return fitting[0]
+
+
+def _decided(name: str, code: str, decision: CsrDecision, chosen: ChosenCluster, *, compares: bool) -> Obj:
+    async def work(client: ClusterClient) -> Obj:
+        one = _chosen_machine(await chosen.retry(partial(_asking, client)), name, code)
+        if compares and not code:
+            _compare(one)
+        # By its uid, so that a request that was made again while a person compares is not decided.
+        about = replace(decision, uid=one.request["metadata"].get("uid", ""))
+        return await chosen.retry(partial(decide, client, one.request["metadata"]["name"], about, chosen.clock))
+
+    return chosen.run(work)
+
+
+def _compare(one: AskingMachine) -> None:
+    """Let a person compare the code. Raises ConfigError unless the person agrees."""
+    source = source_address_of(one.request) or "an unknown address"
+    if not sys.stdin.isatty():
+        raise ConfigError(f"nothing was decided: give --code with the code that the machine {one.node} shows")
+    if not click.confirm(f"Does the machine {one.node}, which asks from {source}, show the code {one.code}?", err=True):
+        raise ConfigError("nothing was decided")
+
+
+_CODE = click.option(
+    "--code", default="", callback=not_empty, metavar="XXXX-XXXX", help="The code that the machine shows."
+)
+
+
+@click.command("approve")
+@click.argument("name")
+@_CODE
+@output_option(*SHOWN)
+@changing_options
+def approve(name: str, code: str, output: str, chosen: ChosenCluster) -> None:
+    """Let a machine that asks join. NAME is that of its node, or of its request.
+
+    Compare the code first: a machine that shows another one sees another cluster.
+    """
+    message = "A person has compared the code of the machine."
+    decision = CsrDecision(condition=APPROVED, message=message, reason="JoinRequestApproved")
+    _report(_decided(name, code, decision, chosen, compares=True), "approved", output)
+
+
+@click.command("deny")
+@click.argument("name")
+@_CODE
+@click.option(
+    "--reason", default="an administrator has denied it", metavar="TEXT", help="Told to the machine for a day."
+)
+@output_option(*SHOWN)
+@changing_options
+def deny(name: str, code: str, reason: str, output: str, chosen: ChosenCluster) -> None:
+    """Refuse a machine that asks. For a day it may not ask again under the name from its address."""
+    decision = CsrDecision(condition=DENIED, message=reason, reason="JoinRequestDenied")
+    _report(_decided(name, code, decision, chosen, compares=False), "denied", output)
+
+
+def _report(decided: Obj, word: str, form: str) -> None:
+    name = f"certificatesigningrequest.certificates.k8s.io/{decided['metadata']['name']}"
+    if form in ("json", "yaml"):
+        printed.print_document(decided, form)
+    else:
+        echo(name if form == "name" else f"{name} {word}")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mooring.errors import ConfigError
-from mooring.settings.declaration import TEXT, Settings, one_of_words, setting
+from mooring.settings.addresses import Network, parse_networks
+from mooring.settings.declaration import BOOLEAN, COMMA_SEPARATED, TEXT, Settings, one_of_words, setting
 
 ENDS_MEMBERSHIP = "ends-membership"
 REREGISTERS = "reregisters"
@@ -46,6 +47,22 @@ class NodeSettings(Settings):
         f"requests wait for a person; {END} also revokes the certificates of both. Give all servers of a cluster the same.",
         metavar="EFFECT",
         parse=one_of_words(DUPLICATE_POLICIES),
+    )
+
+    join_requests: bool = setting(
+        BOOLEAN,
+        default=False,
+        meaning="Let machines without any credential ask for a client certificate of a node, which a person approves after a "
+        "comparison of codes (mooring join --ask). Give all servers of a cluster the same.",
+    )
+
+    join_requests_allow_cidr: tuple[Network, ...] = setting(
+        COMMA_SEPARATED,
+        default=(),
+        meaning="Networks from which such machines may ask; repeatable, or with commas.",
+        metavar="CIDR,...",
+        default_note="every network",
+        parse=parse_networks,
     )
 
     @property

@@ -158,6 +158,8 @@ class JoinPlan:
     allow_credentials: bool
     identity: IdentityToken | None = None
     host_name: str = ""
+    asks: bool = False
+    """The certificate is requested without a credential."""
 
 
 def parse_endpoint(text: str) -> str:
@@ -474,6 +476,12 @@ class JoinSettings(MemberSettings):
         meaning="Command that prints such a token, a line for /bin/sh; it runs again when the token is refused.",
         metavar="COMMAND",
     )
+    ask: bool = setting(
+        SWITCH,
+        default=False,
+        meaning="Ask without any credential: a person approves after a comparison of codes, where the server takes such requests "
+        "(--join-requests).",
+    )
     tls_bootstrap_timeout: timedelta = setting(
         DURATION,
         default=timedelta(seconds=CERTIFICATE_TIMEOUT),
@@ -509,12 +517,14 @@ class JoinSettings(MemberSettings):
 
     @property
     def has_credential(self) -> bool:
-        """True when a token, a document or an identity token is given."""
+        """True when a token, a document or an identity token is given. A machine that asks has none."""
         tokens = self.token or self.discovery_token or self.tls_bootstrap_token
         return bool(tokens or self.discovery_file or self.identity_token_file or self.identity_token_command)
 
     def plan(self, host_name: str) -> JoinPlan:
         """Return the join that the settings mean, on a machine of this name. Raises ConfigError that names the flag to change."""
+        if self.ask:
+            return self._asking_plan(host_name)
         identity = self._identity()
         # A join rule may name the node.
         is_named = bool(self.node_name) or identity is None
@@ -553,6 +563,15 @@ class JoinSettings(MemberSettings):
         return JoinPlan(
             discovery, token, node_name, self.allow_discovery_credentials, identity, host_name if identity else ""
         )
+
+    def _asking_plan(self, host_name: str) -> JoinPlan:
+        """Return the plan of a join without a credential. Raises ConfigError."""
+        if self.has_credential:
+            raise ConfigError("--ask is for a machine without a credential: give no token and no document beside it")
+        if not self.address:
+            raise ConfigError("--ask needs the address of an API server, host or host:port")
+        node_name = choose_node_name(self.node_name, host_name, self.register_node)
+        return JoinPlan(ByAddress(self.address, None, _pins(self)), None, node_name, False, asks=True)
 
     def _identity(self) -> IdentityToken | None:
         """Return where the identity token is; None when none is used. Raises ConfigError."""

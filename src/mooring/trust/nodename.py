@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -146,6 +147,31 @@ def is_proven(kept: str, shown: str, node_name: str, public_key_der: bytes) -> b
     except (InvalidSignature, ValueError, binascii.Error):
         return False
     return True
+
+
+# Comparison code of a machine that joins by asking: a person compares it on the machine and beside the request.
+#
+# Rules kept here (docs/join-by-asking.md):
+# * It covers the key of the request and every CA that the machine saw. Whoever stands between the two has another CA, or another
+#   key, and so another code.
+# * It is 40 bits behind scrypt (RFC 7914; N 2^14, r 8, p 1: 16 MiB and about 50 ms): a second key with the same code takes more
+#   than a thousand years of one processor, and the request waits for an hour.
+
+COMPARISON = b"mooring.dev join request v1"
+
+
+def comparison_code(public_key_der: bytes, pins: Iterable[str]) -> str:
+    """Return the code `XXXX-XXXX` for a key and the pins of the CAs of a cluster, in any order."""
+    parts = (public_key_der, *(pin.encode() for pin in sorted(set(pins))))
+    text = b"".join(len(part).to_bytes(4) + part for part in parts)
+    found = hashlib.scrypt(text, salt=COMPARISON, n=1 << 14, r=8, p=1, maxmem=1 << 26, dklen=5)
+    letters = base64.b32encode(found).decode()
+    return f"{letters[:4]}-{letters[4:]}"
+
+
+def same_code(one: str, other: str) -> bool:
+    """Return true for one code in two spellings: case, spaces and dashes do not count."""
+    return bool(one) and re.sub(r"[\s-]", "", one).upper() == re.sub(r"[\s-]", "", other).upper()
 
 
 def _key(code: Secret) -> Ed25519PrivateKey:

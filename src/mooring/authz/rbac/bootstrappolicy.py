@@ -31,6 +31,11 @@ def k3s_policy() -> tuple[Obj, ...]:
     return _copies("k3s")
 
 
+def join_request_policy() -> tuple[Obj, ...]:
+    """Return new copies of the objects that let machines without a credential ask for a certificate."""
+    return _copies("joinrequests")
+
+
 def node_rules() -> tuple[Obj, ...]:
     """Return new copies of the rules of the ClusterRole `system:node`, which the Node authorizer grants itself."""
     (role,) = (obj for obj in _objects("kube-apiserver") if (obj["kind"], obj["metadata"]["name"]) == _KEY_OF_NODE)

@@ -235,7 +235,7 @@ def read_config(given: Given) -> AgentFile:
 def names_discovery(given: Given, settings: JoinSettings) -> bool:
     """Return whether a join is asked for. The address of a file or a variable alone does not: it stays when the token is gone."""
     is_addressed = "address" in given.flags
-    has_identity = settings.identity_token_file or settings.identity_token_command
+    has_identity = settings.identity_token_file or settings.identity_token_command or settings.ask
     return bool(is_addressed or settings.token or settings.discovery_token or settings.discovery_file or has_identity)
 
 

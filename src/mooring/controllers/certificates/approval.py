@@ -47,7 +47,7 @@ from mooring.controllers.certificates.issuance import (
     watched,
 )
 from mooring.controllers.certificates.noderecovery import NodeRecovery, is_recovery
-from mooring.identity import NODE_PREFIX, NODES, UserInfo
+from mooring.identity import ANONYMOUS, NODE_PREFIX, NODES, UserInfo
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.signers import (
     KUBE_APISERVER_CLIENT_KUBELET,
@@ -101,6 +101,8 @@ def approval(csr: Obj, reason: str, grounds: str, precondition: CommitPreconditi
 CLIENT_REASON = "AutoApproved"
 NOT_GRANTED = "NotGranted"
 """Reason of NeedsApproval for a request that RBAC does not allow to be approved automatically."""
+JOIN_REQUESTED = "JoinRequested"
+"""Reason of NeedsApproval for a request that was made without a credential."""
 GROUP = "certificates.k8s.io"
 
 
@@ -190,7 +192,13 @@ def marked_as_not_granted(pending: PendingIssue, hold: Hold) -> Sequence[Action]
 
 
 def not_granted(pending: PendingIssue, approval: str) -> Hold:
-    """Return the hold on a request whose requester lacks a permission."""
+    """Return the hold on a request whose requester lacks a permission; of a machine without a credential, how to let it in."""
+    if pending.username == ANONYMOUS:
+        return Hold(
+            JOIN_REQUESTED,
+            f"the machine asks without a credential: compare its code (mooring machine list --pending), then run mooring machine "
+            f"approve {pending.node_name}",
+        )
     message = (
         f'RBAC does not let "{pending.username}" have its kubelet client certificate approved without a person. Grant it to one '
         f"of its groups by the ClusterRole system:certificates.k8s.io:certificatesigningrequests:{approval}, or approve the "

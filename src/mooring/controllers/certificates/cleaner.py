@@ -23,6 +23,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.actions import GRACE, Action, Delete, Entropy, Key, Overdue, RecordIssuance, Requeue
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL, Hold, PendingIssue
+from mooring.identity import ANONYMOUS
 from mooring.pki.errors import PkiError
 from mooring.pki.x509.bundles import first_certificate
 from mooring.trust.issuancelog import START, TRIMMED, checkpoint_of, record_name
@@ -33,6 +34,8 @@ from mooring.trust.issuancelog import START, TRIMMED, checkpoint_of, record_name
 # * An issued request is deleted one hour after its approval, or as soon as its certificate has expired. A denied or failed one is
 #   deleted after an hour. One without any condition, or with NeedsApproval alone, and one approved but never issued, is deleted
 #   after 24 hours.
+# * A request that was made without a credential waits for an hour, and is kept for a day once it was denied: its machine is told
+#   so meanwhile (docs/join-by-asking.md).
 # * Ages count from the condition's lastUpdateTime. A condition without a readable one never makes a request old.
 # * kube-controller-manager checks every hour; here the request is planned again at the moment it falls due.
 
@@ -66,16 +69,17 @@ class CsrCleaner:
 
 def _due_times(csr: Obj) -> Iterator[datetime]:
     """Yield every moment at which the request falls due."""
-    conditions = conditions_of(csr)
+    conditions, is_asked = conditions_of(csr), spec_of(csr).get("username") == ANONYMOUS
     if all(condition.get("type") in (NEEDS_APPROVAL, WOULD_FAIL) for condition in conditions):
-        yield from _due_after(csr["metadata"].get("creationTimestamp"), ABANDONED_AFTER)
+        age = DONE_AFTER if is_asked else ABANDONED_AFTER
+        yield from _due_after(csr["metadata"].get("creationTimestamp"), age)
     for condition in conditions:
         kind, updated = condition.get("type"), condition.get("lastUpdateTime")
         if kind == APPROVED:
             yield from _due_after(updated, DONE_AFTER if is_issued(csr) else ABANDONED_AFTER)
             yield from _certificate_end(csr)
         elif kind in (DENIED, FAILED):
-            yield from _due_after(updated, DONE_AFTER)
+            yield from _due_after(updated, ABANDONED_AFTER if is_asked and kind == DENIED else DONE_AFTER)
 
 
 def _due_after(text: str | None, age: timedelta) -> Iterator[datetime]:

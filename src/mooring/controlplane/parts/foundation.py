@@ -139,6 +139,7 @@ def build_registry(
         config[AdmissionSettings].disable_admission_plugins,
         services=config[NetworkSettings].service_cluster_ip_range,
         accepts_tokens=config[BootstrapTokenSettings].enable_bootstrap_token_auth,
+        join_request_networks=config[NodeSettings].join_requests_allow_cidr,
     )
     records = deletion_records(ends_membership=config[NodeSettings].deletion_ends_membership)
     kinds = tuple(BY_PLURAL.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from mooring.api.kind import Change, Kind
 from mooring.api.kinds import BY_PLURAL
 from mooring.apimachinery.options import DeleteOptions, ListOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
-from mooring.authz.rbac.bootstrappolicy import default_policy, k3s_policy, kubeadm_policy
+from mooring.authz.rbac.bootstrappolicy import default_policy, join_request_policy, k3s_policy, kubeadm_policy
 from mooring.authz.rbac.escalation import reconcile
 from mooring.clock import Clock
 from mooring.controlplane.configuration import ServerConfig
@@ -26,6 +27,7 @@ from mooring.registry.store import Registry
 from mooring.reminders import LastingProblem
 from mooring.server.endpoints.discovery import KUBERNETES_VERSION
 from mooring.settings.network import NetworkSettings
+from mooring.settings.nodes import NodeSettings
 from mooring.trust import kubeadmconfig
 from mooring.trust.bootstraptoken import tokensecret
 from mooring.trust.bootstraptoken.token import BootstrapToken
@@ -115,6 +117,16 @@ class FirstBoot:
             for wanted in (*kubeadm_policy(), *k3s_policy())
             if self._existing(kind := _PLURALS[wanted["kind"]], wanted) is None
         )
+        for wanted in join_request_policy():
+            kind = _PLURALS[wanted["kind"]]
+            existing = self._existing(kind, wanted)
+            if self._config[NodeSettings].join_requests and existing is None:
+                await self._create(kind, wanted)
+            elif existing is not None and not self._config[NodeSettings].join_requests:
+                with suppress(NotFoundError):
+                    await self._registry.writer.delete(
+                        kind, "", wanted["metadata"]["name"], DeleteOptions(), self._change()
+                    )
         await _concurrently(self._config_maps())
 
     async def create_token(self, record: tokensecret.TokenRecord) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mooring.api.certificates import podcertificaterequest
 from mooring.api.certificates.podrequestvalidation import is_same_status
-from mooring.api.certificates.requestrecords import record_known_revocations
+from mooring.api.certificates.requestrecords import DENIED, conditions_of, record_known_revocations, source_address_of
+from mooring.api.certificates.requeststate import is_undecided, requested_node
 from mooring.api.mooring import certificaterevocation, nodeidentity, tombstones
 from mooring.api.mooring.certificaterevocation import MAX_KNOWN
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
@@ -18,6 +19,7 @@ from mooring.api.mooring.joinrule import PLURAL as JOIN_RULES
 from mooring.api.mooring.lineagerecord import MAX_TRIMMED, MIN_RETENTION, TrimmedLog, end_of, entries_of
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.api.objectmeta import spec_of
+from mooring.api.view import View, ViewFollower
 from mooring.apimachinery.schema import Obj
 from mooring.authn.cel import CelError
 from mooring.authn.joinrule import compile_rule
@@ -25,11 +27,18 @@ from mooring.authz.decision import Attributes
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.controllers.certificates.requester import joining_user, name_allowance, name_refusal, requests_allowed_name
 from mooring.errors import Cause, InvalidError, forbidden, invalid, quoted
-from mooring.identity import API_SERVER, MASTERS, NAME_NOT_ALLOWED
+from mooring.identity import ANONYMOUS, API_SERVER, MASTERS, NAME_NOT_ALLOWED, NODE_PREFIX
 from mooring.pki.errors import RequestError
 from mooring.pki.x509.requests import CertificateRequest, parse_request
-from mooring.pki.x509.signers import CREDENTIAL, KUBE_APISERVER_CLIENT, SUPERVISOR_SIGNERS, issued_request
+from mooring.pki.x509.signers import (
+    CREDENTIAL,
+    KUBE_APISERVER_CLIENT,
+    KUBE_APISERVER_CLIENT_KUBELET,
+    SUPERVISOR_SIGNERS,
+    issued_request,
+)
 from mooring.registry.admission.request import AdmissionRequest
+from mooring.settings.addresses import Network, is_in
 from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
 from mooring.trust.bootstraptoken.tokensecret import NOT_ACCEPTED, SECRET_TYPE, usage_enabled
 from mooring.trust.issuancelog import START, Checkpoint, checkpoint_of, record_name, sequence_of, trimmed_to
@@ -205,6 +214,71 @@ def _lets_in(secret: Obj | None) -> bool:
 def _user(request: AdmissionRequest, parsed: CertificateRequest) -> str | None:
     spec = (request.new or {}).get("spec") or {}
     return joining_user(spec.get("signerName", ""), parsed, spec.get("extra") or {})
+
+
+# JoinRequests: requests of machines without any credential, which a person approves (docs/join-by-asking.md).
+#
+# Rules kept here:
+# * Only CREATE of a CertificateSigningRequest by `system:anonymous` is judged. It may ask for the client certificate of a node, in
+#   REQUEST_SIZE bytes, from the networks of the setting, also where an administrator has bound the right.
+# * At most MOST_WAITING such requests wait, and MOST_OF_A_SOURCE of one address. A request has a name that follows from its key, so
+#   that a machine that repeats it finds it again.
+# * A machine whose request was denied is told so for as long as the denied request is kept, whatever key it makes.
+
+REQUEST_SIZE = 8 << 10
+MOST_WAITING = 100
+MOST_OF_A_SOURCE = 4
+
+
+class JoinRequests:
+    name = "JoinRequests"
+
+    def __init__(self, networks: tuple[Network, ...] = ()) -> None:
+        self._networks = networks
+        self._follower = ViewFollower()
+        self._asked: dict[str, Obj] = {}
+
+    def admit(self, request: AdmissionRequest) -> None:
+        if request.operation != "CREATE" or request.resource != CSRS or request.user.username != ANONYMOUS:
+            return
+        parsed, new = parse_new_request(request), request.new or {}
+        node = parsed.common_name.removeprefix(NODE_PREFIX) if parsed is not None else ""
+        if parsed is None or node == parsed.common_name or _signer(new) != KUBE_APISERVER_CLIENT_KUBELET:
+            raise request.forbidden("without a credential, only the client certificate of a node can be requested")
+        if len(str(new["spec"].get("request", ""))) > REQUEST_SIZE * 4 // 3:
+            raise request.forbidden(f"a request without a credential has at most {REQUEST_SIZE} bytes")
+        source = request.change.source
+        if not is_in(source, self._networks):
+            raise request.forbidden("requests without a credential are not accepted from this network")
+        asked = self._asked_in(request.views[CSRS])
+        for one in asked:
+            if requested_node(one) == node and source_address_of(one) == source and (why := _denial(one)):
+                raise request.forbidden(f"{DENIED_BEFORE}: {why}")
+        waiting = [one for one in asked if is_undecided(one)]
+        if len(waiting) >= MOST_WAITING or sum(source_address_of(one) == source for one in waiting) >= MOST_OF_A_SOURCE:
+            raise request.forbidden("too many requests without a credential wait for a person: try again later")
+
+    def _asked_in(self, view: View) -> Sequence[Obj]:
+        """Return the requests that were made without a credential."""
+        changes = self._follower.changes(view)
+        if changes is not None:
+            starts_over, objects = changes
+            if starts_over:
+                self._asked = {}
+            for (_, name), obj in objects:
+                self._asked.pop(name, None)
+                if obj is not None and spec_of(obj).get("username") == ANONYMOUS:
+                    self._asked[name] = obj
+        return tuple(self._asked.values())
+
+
+DENIED_BEFORE = "an administrator has denied this machine"
+
+
+def _denial(csr: Obj) -> str:
+    """Return the message of a denial; "" for a request that was not denied."""
+    denied = next((one for one in conditions_of(csr) if one.get("type") == DENIED), None)
+    return "" if denied is None else str(denied.get("message") or denied.get("reason") or "without a reason")
 
 
 # JoinRuleExpressions: refuses a join rule whose expressions cannot be compiled. `mooring.trust.joinrule` judges all else of a rule.

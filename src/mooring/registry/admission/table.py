@@ -17,6 +17,7 @@ from mooring.registry.admission.certificates import (
     CertificateSigning,
     CertificateSubjectRestriction,
     ClusterTrustBundleAttest,
+    JoinRequests,
     JoinRuleExpressions,
     KnownRevocations,
     KnownSerialNumbers,
@@ -62,6 +63,7 @@ PLUGINS: Mapping[str, PluginRow] = {
     "PodCertificateSigning": PluginRow(PodCertificateSigning, is_fixed=True, is_judge=True),
     "CertificateSubjectRestriction": PluginRow(CertificateSubjectRestriction),
     "BootstrapTokenLimits": PluginRow(BootstrapTokenLimits),
+    "JoinRequests": PluginRow(JoinRequests, is_fixed=True),
     "JoinRuleExpressions": PluginRow(JoinRuleExpressions, is_fixed=True),
     "LineageAppendOnly": PluginRow(LineageAppendOnly, is_fixed=True),
     "KnownSerialNumbers": PluginRow(KnownSerialNumbers),
@@ -82,11 +84,16 @@ JUDGES_OF_RIGHTS = frozenset(name for name, plugin in PLUGINS.items() if plugin.
 
 
 def build(
-    disabled: Collection[str] = (), services: Network = DEFAULT_RANGE, *, accepts_tokens: bool = True
+    disabled: Collection[str] = (),
+    services: Network = DEFAULT_RANGE,
+    *,
+    accepts_tokens: bool = True,
+    join_request_networks: tuple[Network, ...] = (),
 ) -> tuple[Admission, ...]:
     """Return all plugins but the disabled ones, in order. Raises ConfigError for names that cannot be disabled.
 
-    `services` is the address range of Services. `accepts_tokens`: the server accepts bootstrap tokens.
+    `services` is the address range of Services. `accepts_tokens`: the server accepts bootstrap tokens. `join_request_networks`:
+    those from which machines without a credential may ask; none for all.
     """
     for name in disabled:
         if name not in ADMISSION or name in ALWAYS_ENABLED:
@@ -95,5 +102,6 @@ def build(
     configured: Mapping[str, Admission] = {
         "ServiceClusterIP": ServiceClusterIP(services),
         "BootstrapTokenLimits": BootstrapTokenLimits(accepts_tokens),
+        "JoinRequests": JoinRequests(join_request_networks),
     }
     return tuple(configured.get(name) or make() for name, make in ADMISSION.items() if name not in disabled)

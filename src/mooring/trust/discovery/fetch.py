@@ -374,18 +374,22 @@ def fetch_published(cluster: Cluster) -> DiscoveryExchange[TrustedCluster]:
     return replace(trusted_cluster(step, config, found, "member"), superseded=superseded)
 
 
+UNPROVED = "nothing yet"
+"""`TrustedCluster.via` of a cluster that a person has to compare."""
+
+
 def discover_by_pins(
     endpoints: Sequence[str], pins: Collection[Pin], polling: Polling = Polling()
 ) -> DiscoveryExchange[TrustedCluster]:
     """Discover a cluster by the pins of its CA alone. `endpoints` are `host:port`, tried in turn. Raises DiscoveryError.
 
-    What cluster-info says is believed in step 3, where a server with the pinned CA says it.
+    What cluster-info says is believed in step 3, where a server with the pinned CA says it. Without pins nothing proves the CA.
     """
 
     def attempt(endpoint: str) -> DiscoveryExchange[TrustedCluster]:
         server = url_of(endpoint)
-        ca_pem = yield from _named_and_pinned(server, pins)
-        return replace((yield from fetch_published(Cluster("", server, ca_pem))), via="pins")
+        ca_pem = yield from _named_and_pinned(server, pins) if pins else _named_ca(server)
+        return replace((yield from fetch_published(Cluster("", server, ca_pem))), via="pins" if pins else UNPROVED)
 
     return (yield from Rounds(polling).first_that_passes(endpoints, attempt))
 
