@@ -16,7 +16,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes
 from mooring.authz.rbac import bootstrappolicy
 from mooring.authz.rbac.authorizer import Rbac, cluster_binding, cluster_role, path_rule, rule, service_account
-from mooring.authz.rbac.bootstrappolicy import default_policy, k3s_policy, kubeadm_policy
+from mooring.authz.rbac.bootstrappolicy import default_policy, join_request_policy, k3s_policy, kubeadm_policy
 from mooring.authz.rbac.escalation import AUTOUPDATE, reconcile
 from mooring.identity import ANONYMOUS_USER, UserInfo, service_account_groups, service_account_username
 from mooring.pki.x509.profiles import CLUSTER_ADMINS
@@ -575,3 +575,11 @@ def test_a_binding_to_another_role_is_replaced() -> None:
     result = reconcile(stored(cluster_binding("b", "other", service_account("x", "y"))), BINDING)
     assert result == BINDING
     assert "resourceVersion" not in BINDING["metadata"]
+
+
+def test_a_machine_without_a_credential_may_make_a_request_and_read_it_by_its_name() -> None:
+    role, bound = join_request_policy()
+    assert role["rules"] == [
+        {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create", "get"]}
+    ]
+    assert (bound["roleRef"]["name"], bound["subjects"][0]["name"]) == (role["metadata"]["name"], "system:anonymous")

@@ -471,6 +471,31 @@ def test_a_request_that_never_falls_due_stays(obj: Obj) -> None:
     assert planned(CLEANER, obj, NOW + 1000 * HOUR) == []
 
 
+@pytest.mark.parametrize(
+    ("obj", "due"),
+    [
+        pytest.param(csr(username="system:anonymous"), HOUR, id="one that waits"),
+        pytest.param(csr("NeedsApproval", username="system:anonymous"), HOUR, id="one that waits, and says why"),
+        pytest.param(csr(DENIED, username="system:anonymous"), 24 * HOUR, id="one that was denied"),
+        pytest.param(csr(FAILED, username="system:anonymous"), HOUR, id="one that failed"),
+    ],
+)
+def test_a_request_without_a_credential_waits_for_an_hour_and_stays_denied_for_a_day(obj: Obj, due: timedelta) -> None:
+    assert planned(CLEANER, obj) == [Requeue(NOW + due)]
+    assert planned(CLEANER, obj, NOW + due) == [DELETE]
+
+
+def test_a_request_without_a_credential_says_how_a_person_lets_the_machine_in() -> None:
+    actions = planned(APPROVER, csr(username="system:anonymous"))
+    while isinstance(actions[0], CheckAccess):
+        actions = list(actions[0].then(False))
+    update = actions[0]
+    assert isinstance(update, Update)
+    (held,) = update.obj["status"]["conditions"]
+    assert (held["type"], held["reason"]) == ("NeedsApproval", "JoinRequested")
+    assert "mooring machine approve n1" in held["message"]
+
+
 def test_nothing_is_signed_while_an_end_waits_to_be_settled() -> None:
     waiting = {"metadata": {"name": tombstones.NAME, "namespace": tombstones.NAMESPACE}, "data": {"node.n1": "{}"}}
     seen = views(certificatesigningrequests=[csr(APPROVED)], configmaps=[waiting])

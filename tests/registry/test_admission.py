@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authz.decision import Attributes, Decision, Ruling
 from mooring.clock import rfc3339
 from mooring.errors import ApiError, ConfigError, ForbiddenError, InvalidError, NotFoundError, ServiceUnavailableError
-from mooring.identity import API_SERVER_USER, MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo
+from mooring.identity import ANONYMOUS_USER, API_SERVER_USER, MASTERS, NODE_PREFIX, NODES, RECOVERING_NODES, UserInfo
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission import certificates
@@ -101,6 +102,93 @@ def test_a_token_that_is_not_accepted_is_warned_of(
         asked = request("secrets", operation, new=new)
         plugin.admit(asked)
         assert asked.change.warnings == ([NOT_ACCEPTED] if is_warned and new else [])
+
+
+# -- requests without a credential --------------------------------------------------------------------------------
+
+
+def asked(
+    node: str, source: str = "192.0.2.7", *conditions: Obj, name: str = "", username: str = "system:anonymous"
+) -> Obj:
+    """Return a stored request of a machine."""
+    obj = csr(pem(NODE_PREFIX + node, NODES), KUBELET_CLIENT, name or f"csr-{node}-{source}")
+    obj["metadata"]["annotations"] = {"mooring.dev/source-address": source}
+    return {**obj, "spec": {**obj["spec"], "username": username}, "status": {"conditions": list(conditions)}}
+
+
+def denied(message: str = "not ours") -> Obj:
+    return {"type": "Denied", "status": "True", "reason": "JoinRequestDenied", "message": message}
+
+
+def asking(new: Obj, *stored: Obj, source: str = "192.0.2.7", networks: Sequence[str] = (), **what: Any) -> None:
+    """Let a machine without a credential make a request. Raises ForbiddenError."""
+    (plugin,) = (
+        one for one in build(join_request_networks=tuple(map(ip_network, networks))) if one.name == "JoinRequests"
+    )
+    given = {
+        "user": ANONYMOUS_USER,
+        "namespace": "",
+        "new": new,
+        "views": {"certificatesigningrequests": FixedView(stored)},
+    }
+    made = request("certificatesigningrequests", what.pop("operation", "CREATE"), **{**given, **what})
+    plugin.admit(dataclasses.replace(made, change=dataclasses.replace(made.change, source=source)))
+
+
+WAITING = csr(pem(NODE_PREFIX + "n1", NODES), KUBELET_CLIENT)
+
+
+@pytest.mark.parametrize(
+    ("new", "stored", "more"),
+    [
+        pytest.param(WAITING, [], {}, id="the first one"),
+        pytest.param(WAITING, [], {"networks": ["192.0.2.0/24"]}, id="from a network of the setting"),
+        pytest.param(WAITING, [asked("n1", "192.0.2.7", denied())], {"source": "192.0.2.8"}, id="a name that was denied"),
+        pytest.param(WAITING, [asked("n2", "192.0.2.7", denied())], {}, id="another name than the denied one"),
+        pytest.param(WAITING, [asked("n1", "192.0.2.7", denied(), username="jane")], {}, id="a denial of somebody else"),
+        pytest.param(WAITING, [asked(f"w{i}", f"192.0.2.{i}", denied()) for i in range(150)], {}, id="many that were decided"),
+        pytest.param(csr(pem("jane")), [], {"user": USER}, id="another user"),
+        pytest.param(csr(pem("jane")), [], {"operation": "UPDATE"}, id="an update"),
+    ],
+)  # fmt: skip
+def test_a_machine_without_a_credential_may_ask(new: Obj, stored: list[Obj], more: dict[str, Any]) -> None:
+    asking(new, *stored, **more)
+
+
+@pytest.mark.parametrize(
+    ("new", "stored", "more", "message"),
+    [
+        pytest.param(csr(pem("jane"), KUBELET_CLIENT), [], {}, "only the client certificate of a node", id="a person"),
+        pytest.param(csr(pem(NODE_PREFIX + "n1", NODES)), [], {}, "only the client certificate of a node", id="another signer"),
+        pytest.param(csr("AAAA", KUBELET_CLIENT), [], {}, "only the client certificate of a node", id="no request at all"),
+        pytest.param(WAITING, [], {"networks": ["198.51.100.0/24"]}, "not accepted from this network", id="another network"),
+        pytest.param(WAITING, [asked("n1", "192.0.2.7", denied())], {}, "has denied this machine: not ours", id="a denied machine"),
+        pytest.param(
+            WAITING,
+            [asked("n1", "192.0.2.7", {"type": "Denied", "status": "True"})],
+            {},
+            "has denied this machine: without a reason",
+            id="a denied machine, without a reason",
+        ),
+        pytest.param(WAITING, [asked(f"w{i}") for i in range(4)], {}, "too many requests", id="the fifth of one address"),
+        pytest.param(
+            WAITING, [asked(f"w{i}", f"192.0.2.{i}") for i in range(100)], {}, "too many requests", id="one of a hundred and one"
+        ),
+    ],
+)  # fmt: skip
+def test_a_machine_without_a_credential_may_not_ask(
+    new: Obj, stored: list[Obj], more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ForbiddenError, match=message):
+        asking(new, *stored, **more)
+
+
+def test_a_large_request_without_a_credential_is_refused() -> None:
+    large = base64.b64encode(
+        build_request(KEY, NODE_PREFIX + "n1", (NODES,), tuple(f"n{i}.test" for i in range(900)))
+    ).decode()
+    with pytest.raises(ForbiddenError, match="at most 8192 bytes"):
+        asking(csr(large, KUBELET_CLIENT))
 
 
 # -- namespaces -----------------------------------------------------------------------------------------------------

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 
 from mooring.errors import ConfigError
 from mooring.secret import Secret
-from mooring.trust.nodename import generate_code, is_proven, is_verifier, parse_code, proof, verifier
+from mooring.trust.nodename import (
+    comparison_code,
+    generate_code,
+    is_proven,
+    is_verifier,
+    parse_code,
+    proof,
+    same_code,
+    verifier,
+)
 
 CODE = generate_code(lambda size: bytes(range(size)))
 OTHER = generate_code(lambda size: bytes(size))
@@ -71,3 +81,31 @@ def test_a_verifier_is_recognised_by_its_form() -> None:
 )
 def test_proofs(kept: str, shown: str, expected: bool) -> None:
     assert is_proven(kept, shown, "n1", KEY) is expected
+
+
+PINS = ("sha256:" + "a" * 64, "sha256:" + "b" * 64)
+
+
+def test_the_code_that_a_person_compares_is_fixed() -> None:
+    assert comparison_code(b"key", PINS) == "KICQ-VWD6"
+    assert comparison_code(b"key", (*reversed(PINS), PINS[0])) == comparison_code(b"key", PINS), "in any order"
+
+
+@pytest.mark.parametrize(
+    ("key", "pins"),
+    [
+        pytest.param(b"another", PINS, id="the key of whoever stands between"),
+        pytest.param(b"key", PINS[:1], id="one CA of two"),
+        pytest.param(b"key", (), id="no CA"),
+        pytest.param(b"keysha256:" + b"a" * 64, PINS[1:], id="the same bytes, parted elsewhere"),
+    ],
+)
+def test_another_key_or_ca_has_another_code(key: bytes, pins: Sequence[str]) -> None:
+    assert comparison_code(key, pins) != comparison_code(b"key", PINS)
+
+
+def test_a_code_may_be_typed_in_any_spelling() -> None:
+    assert same_code("ABCD-2345", "abcd2345")
+    assert same_code("abcd 2345 ", "ABCD-2345")
+    assert not same_code("ABCD-2346", "ABCD-2345")
+    assert not same_code("", "")

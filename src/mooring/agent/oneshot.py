@@ -28,7 +28,6 @@ from mooring.secret import Secret
 from mooring.trust.discovery.pins import Pin
 from mooring.trust.nodename import comparison_code
 
-
 ASKING_ADVICE = "a server takes requests without a credential with --join-requests, within its limits; or join with a token"
 
 
