@@ -50,6 +50,8 @@ from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS
 from mooring.trust.bootstraptoken.tokensecret import NETWORK_NOT_ALLOWED
 from mooring.trust.httpexchange import Exchange
 from mooring.trust.joinrule import (
+    AUTHENTICATOR,
+    MAX_TEXT,
     JoinIdentity,
     JoinRule,
     JoinRuleError,
@@ -129,7 +131,7 @@ def identify(compiled: CompiledJoinRule, claims: Claims, expires: datetime) -> J
         rule=rule.name,
         digest=rule.digest,
         issuer=rule.issuer,
-        subject=subject if isinstance(subject, str) else "",
+        subject=subject[:MAX_TEXT] if isinstance(subject, str) else "",
         use=use_of(rule.issuer, unique_value(rule.unique_claim, claims)),
         node_name=node_name_from(rule.node_name, claims) if rule.node_name else name,
         expires=expires,
@@ -193,7 +195,7 @@ class JoinRules:
 class JoinRuleAuthenticator:
     """Judges bearers that are JWTs of an issuer that a join rule names, for its audience."""
 
-    name = "join-rule"
+    name = AUTHENTICATOR
     judges = SECRET
 
     def __init__(
@@ -228,7 +230,8 @@ class JoinRuleAuthenticator:
         known = self._verified.get(raw, now)
         if known is not None and (known.table, known.changes) == (self.rules.table, known.issuer.changes):
             verdict = _judge_limits(known.rule, known.user, credentials, now)
-            if isinstance(verdict, Accepted) and known.issuer.known(now) is not None:
+            # After their life the keys are fetched again, because one may have been withdrawn.
+            if isinstance(verdict, Accepted) and not known.issuer.is_stale(now):
                 return verdict
         try:
             header, claims = decode_unverified(text, MAX_HEADER, MAX_TOKEN)
@@ -309,7 +312,7 @@ class JoinRuleAuthenticator:
             return refusal
         return Deferred(
             exchange=partial(_fetch, issuer),
-            key=f"{issuer.config.url} {issuer.provider.target}".encode(),
+            key=f"{issuer.config.url} {issuer.provider.target} {issuer.config.discovery_url}".encode(),
             deadline=REFRESH_SECONDS,
             # The token names this issuer and an audience of the rule, so it is not sent to other services.
             recognised=True,

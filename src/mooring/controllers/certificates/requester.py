@@ -10,9 +10,9 @@ from mooring.api.certificates.requestrecords import precedes, requester_certific
 from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import node_entry
+from mooring.api.mooring.joinrule import JUDGED, machines_of, machines_of_use, with_join
 from mooring.api.mooring.joinrule import MAX_JOINS as MAX_JOINED
 from mooring.api.mooring.joinrule import PLURAL as JOIN_RULES
-from mooring.api.mooring.joinrule import machine_of_use, machines_of, with_join
 from mooring.api.mooring.membership import has_companion, has_ended, may_use_name, was_made_before_change
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.objectmeta import spec_of
@@ -20,6 +20,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn import revocations
 from mooring.authn.x509 import ClientCrls
+from mooring.clock import rfc3339
 from mooring.controllers.actions import Update
 from mooring.controllers.bootstrap import SECRETS, is_token
 from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
@@ -211,8 +212,9 @@ def _deleted(what: str) -> Hold:
 # * An allowance that requires approval has no request approved without a person. A name, a network and a number that deny come
 #   first.
 # * A token without a number of joins causes no write. No join is counted while a tombstone waits to be settled.
-# * An identity token lets in one key: the first that is approved. A rule that decides otherwise than when the machine asked
-#   (`JoinIdentity.digest`) holds the request.
+# * An identity token lets in one key: the first that is approved. Some minutes after its end (`JUDGED`) a person decides about a
+#   key that it has not let in, because the record of its use ends as well.
+# * A rule that decides otherwise than when the machine asked (`JoinIdentity.digest`) holds the request.
 
 TOKEN_DELETED = "TokenDeleted"  # noqa: S105 - a reason, no secret
 TOKEN_UNREADABLE = "TokenUnreadable"  # noqa: S105 - a reason, no secret
@@ -224,6 +226,7 @@ RULE_REQUIRES_APPROVAL = "JoinRuleRequiresApproval"
 RULE_USED_UP = "JoinRuleUsedUp"
 RULE_FULL = "JoinRuleFull"
 IDENTITY_USED = "IdentityTokenUsed"
+IDENTITY_EXPIRED = "IdentityTokenExpired"
 NETWORK_NOT_ALLOWED = "NetworkNotAllowed"
 SOURCE_UNKNOWN = "SourceUnknown"
 UNSETTLED = "TombstonesUnsettled"
@@ -380,13 +383,26 @@ class JoinRuleCheck:
                 f"the join rule {name} was changed after this request: delete the request, so that the machine asks again, or "
                 "approve it by hand",
             )
-        used_by = machine_of_use(obj, identity.use)
-        if used_by and used_by != _machine_of(pending) and pending.automatic:
+        if rule.names_node and not identity.node_name:
+            # Another API server states the name by expressions, and an empty one would allow every name.
+            return _hold(pending, RULE_UNREADABLE, f"the join rule {name}: the name that it gives is not stated")
+        used_by = machines_of_use(obj, identity.use)
+        is_recorded = _machine_of(pending) in used_by
+        if used_by and not is_recorded and pending.automatic:
             return Hold(
                 IDENTITY_USED,
                 f"the identity token of this request ({identity.use}) has let in another key, or the same one under another name: "
                 "let the machine ask its issuer for another token",
                 denies=True,
+            )
+
+        is_late = not is_recorded and pending.now - identity.expires > JUDGED
+        if is_late and pending.automatic and not rule.restrictions.require_approval:
+            # The entry of another key may be gone by now.
+            return Hold(
+                IDENTITY_EXPIRED,
+                f"the identity token of this request ({identity.use}) ended at {rfc3339(identity.expires)}, and whether another "
+                "key used it is not known any more: let the machine ask again, or approve the request by hand",
             )
 
         def count(machine: str) -> Update | Hold:
@@ -403,7 +419,7 @@ class JoinRuleCheck:
             ),
             joined=machines_of(obj),
             # A machine that joined with another token records the use of this one, too.
-            is_recorded=used_by == _machine_of(pending),
+            is_recorded=is_recorded,
             used_up=RULE_USED_UP,
             requires_approval=RULE_REQUIRES_APPROVAL,
             count=count,
