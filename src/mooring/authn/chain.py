@@ -210,8 +210,8 @@ def _judge_first(
             # A token that a local authenticator recognised and rejected is never sent to another service (rule 2).
             remote_allowed = False
     for place, authenticator, deferred in waiting:
-        # The issuer of this credential gives its keys, and does not receive the credential. Another authenticator of the same issuer
-        # may have rejected it, for it is for another audience.
+        # The issuer of this credential gives its keys, and does not receive the credential. Another authenticator may have rejected
+        # it because it accepts tokens of the same issuer for another audience.
         if not remote_allowed and not deferred.recognised:
             continue
         then: FirstVerdict = deferred
