@@ -506,6 +506,19 @@ def test_after_their_life_keys_are_fetched_again_for_a_token_that_is_remembered_
     assert room.refusal(long, NOW + HOUR + SECOND)[0] == "unknown-key"
 
 
+def test_a_watch_of_a_machine_goes_on_while_stale_keys_are_fetched_again() -> None:
+    room = Room()
+    long = token(exp=(NOW + 100 * HOUR).timestamp())
+    assert room.node(long) == "ci ci-17"
+    stale = NOW + HOUR + SECOND
+    remembered, new = room.first(long, stale), room.first(token(jti="new"), NOW + HOUR)
+    assert isinstance(remembered, Deferred)
+    assert remembered.basis == new.basis, "nothing says that the credential has ended"
+    first = room.first(token(exp=(NOW + 100 * HOUR).timestamp(), jti="another"), stale)
+    assert isinstance(first, Deferred)
+    assert first.basis != new.basis
+
+
 def test_while_the_issuer_is_down_known_keys_are_used_for_a_day() -> None:
     room = Room()
     long = token(exp=(NOW + 100 * HOUR).timestamp())

@@ -131,6 +131,7 @@ def test_nothing_stands_in_the_way_of(rules: list[Obj], changes: dict[str, Any])
     assert found(*rules, **changes) is None
 
 
+ANY_CI = identity(rule(nodeName="ci-*"), node_name="ci-*")
 LATE = NOW + HOUR + JUDGED + timedelta(seconds=1)
 
 
@@ -144,12 +145,16 @@ LATE = NOW + HOUR + JUDGED + timedelta(seconds=1)
                      id="another server states a part"),
         pytest.param([rule()], {"csr": request(identity(node_name=""))}, "JoinRuleUnreadable", False, "not stated",
                      id="another server does not state the name, which would allow every one"),
+        pytest.param([rule()], {"csr": request(identity(node_name="ci-*"))}, "JoinRuleUnreadable", False, "not stated",
+                     id="another server lets a claim put a star into the name"),
+        pytest.param([rule(nodeName="")], {"csr": request(identity(rule(nodeName="")))}, "JoinRuleUnreadable", False,
+                     "not stated", id="another server states a name that the rule does not give"),
         pytest.param([rule(audiences=["b"])], {}, "JoinRuleChanged", False, "was changed", id="another audience since"),
         pytest.param([rule(claims=[{"claim": "ref", "value": "y"}])], {}, "JoinRuleChanged", False, "was changed",
                      id="another claim since"),
         pytest.param([rule(join("a", record(STRANGER)))], {}, "IdentityTokenUsed", True, "another key",
                      id="two keys with one token"),
-        pytest.param([rule(join("a", MACHINE))], {"csr": request(identity(node_name="ci-*"), OTHER_NAME)},
+        pytest.param([rule(join("a", MACHINE), nodeName="ci-*")], {"csr": request(ANY_CI, OTHER_NAME)},
                      "IdentityTokenUsed", True, "another name", id="one key with two names"),
         pytest.param([rule()], {"now": LATE}, "IdentityTokenExpired", False, "ended at",
                      id="a token whose use may be forgotten by now"),
@@ -158,7 +163,7 @@ LATE = NOW + HOUR + JUDGED + timedelta(seconds=1)
         pytest.param([rule(requireApproval=True)], {"now": LATE}, "JoinRuleRequiresApproval", False, 'node "ci-1"',
                      id="a token ends while a person decides"),
         pytest.param([rule(join("b", "f" * 64), maxJoins=1)], {}, "JoinRuleUsedUp", True, "1 machine ", id="used up"),
-        pytest.param([rule(join("b", MACHINE), maxJoins=1)], {"csr": request(identity(node_name="ci-*"), OTHER_NAME)},
+        pytest.param([rule(join("b", MACHINE), maxJoins=1, nodeName="ci-*")], {"csr": request(ANY_CI, OTHER_NAME)},
                      "JoinRuleUsedUp", True, "1 machine ", id="a second name is another machine"),
         pytest.param([rule(join("b", "f" * 64), maxJoins=1, requireApproval=True)], {}, "JoinRuleUsedUp", True, "1 machine",
                      id="used up, so that no person decides"),
@@ -210,6 +215,7 @@ def test_a_rule_that_cannot_be_read_holds_its_own_requests_only() -> None:
         pytest.param(rule(requireApproval=True), {"person": True, "now": LATE}, [(A, MACHINE)],
                      id="a person approves after the end of the token"),
         pytest.param(rule(audiences=["b"]), {"person": True}, [(A, MACHINE)], id="a person overlooks a change"),
+        pytest.param(rule(nodeName=""), {"person": True}, [(A, MACHINE)], id="and another name"),
     ],
 )  # fmt: skip
 def test_a_join_is_counted_before_its_approval(

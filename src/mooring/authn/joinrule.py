@@ -16,7 +16,7 @@ Rules kept here (docs/join-by-identity-token.md):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -227,19 +227,23 @@ class JoinRuleAuthenticator:
         named = self.rules.of(claimed_issuer(text), views[PLURAL]) if "." in text else ()
         if not named:
             return _NOT_MINE
-        known = self._verified.get(raw, now)
+        known, basis = self._verified.get(raw, now), _NO_KEY
         if known is not None and (known.table, known.changes) == (self.rules.table, known.issuer.changes):
             verdict = _judge_limits(known.rule, known.user, credentials, now)
-            # After their life the keys are fetched again, because one may have been withdrawn.
-            if isinstance(verdict, Accepted) and not known.issuer.is_stale(now):
-                return verdict
+            if isinstance(verdict, Accepted):
+                if not known.issuer.is_stale(now):
+                    return verdict
+                # After their life the keys are fetched again, because one may have been withdrawn. Until then a running watch of
+                # the machine goes on: the keys that are known have verified its token.
+                basis = verdict.basis
         try:
             header, claims = decode_unverified(text, MAX_HEADER, MAX_TOKEN)
             wanted = [(one, stated) for one in named if (stated := _audience(one.rule, claims, views))]
             if not wanted:
                 return NotMine(WRONG_AUDIENCE)
             expires = check(header, claims, Expected(tuple(stated for _, stated in wanted), SIGNING_ALGORITHMS), now)
-            return self._judge(raw, header, claims, [one for one, _ in wanted], expires, credentials, now)
+            first = self._judge(raw, header, claims, [one for one, _ in wanted], expires, credentials, now)
+            return replace(first, basis=basis) if isinstance(first, Deferred) else first
         except (TokenRefusedError, ClaimsRefusedError) as error:
             return Rejected(error.code, str(error))
 
@@ -316,7 +320,6 @@ class JoinRuleAuthenticator:
             deadline=REFRESH_SECONDS,
             # The token names this issuer and an audience of the rule, so it is not sent to other services.
             recognised=True,
-            basis=_NO_KEY,
         )
 
 

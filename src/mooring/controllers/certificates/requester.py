@@ -383,9 +383,11 @@ class JoinRuleCheck:
                 f"the join rule {name} was changed after this request: delete the request, so that the machine asks again, or "
                 "approve it by hand",
             )
-        if rule.names_node and not identity.node_name:
-            # Another API server states the name by expressions, and an empty one would allow every name.
-            return _hold(pending, RULE_UNREADABLE, f"the join rule {name}: the name that it gives is not stated")
+        stated = identity.node_name
+        # Another API server states the name by expressions. An empty one, or a * of a claim, would allow other names.
+        is_given = bool(stated) == rule.names_node and stated.count("*") == rule.node_name.count("*")
+        if pending.automatic and not is_given:
+            return Hold(RULE_UNREADABLE, f"the join rule {name}: the name that it gives is not stated")
         used_by = machines_of_use(obj, identity.use)
         is_recorded = _machine_of(pending) in used_by
         if used_by and not is_recorded and pending.automatic:
