@@ -1,8 +1,8 @@
 """`make demo`: the main job on real processes, each step with its time.
 
 A server on SQLite, a token, three machines that join as processes of their own and use their certificates, one of which renews its
-own while a copy of its files is used; then requests that must be refused, and the end of the token. Exits 0 when every step
-succeeded; leaves no process and no files.
+own while a copy of its files is used; a machine that joins without a secret, by an identity token of an issuer on loopback; then
+requests that must be refused, and the end of the token. Exits 0 when every step succeeded; leaves no process and no files.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import http.server
 import io
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -21,16 +23,24 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
+from joserfc import jwt
+from joserfc.jwk import ECKey
 from rich.console import Console
 from rich.markup import escape
 
 from mooring.pki.keys import generate_key, private_key_pem
+from mooring.pki.x509 import profiles
+from mooring.pki.x509.authority import self_signed_ca
+from mooring.pki.x509.bundles import certificates_pem
 from mooring.pki.x509.requests import build_request
 from tests.endings import ended_by_exceptions
 
@@ -291,6 +301,89 @@ def theft(root: Path, folder: Path, admin: Api, kubeconfig: tuple[str, ...]) -> 
             wait_for(lambda: "Duplicate" not in run(*show), "the end of the finding")
 
 
+class Issuer(AbstractContextManager["Issuer"]):
+    """An OpenID issuer on loopback, as a provider of workloads has one: a discovery document and a key over TLS."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ca_file, self._key = folder / "issuer-ca.crt", ECKey.generate_key("P-256")
+        now, key = datetime.now(UTC), generate_key()
+        ca = self_signed_ca(generate_key(), "issuer", now, 1)
+        serving = ca.sign(profiles.apiserver_serving(key.public_key(), now, ["localhost"]), now, 2)
+        self.ca_file.write_bytes(ca.certificate_pem)
+        pem = folder / "issuer.pem"
+        pem.write_bytes(certificates_pem([serving]) + private_key_pem(key))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pem)
+        published = {**self._key.as_dict(private=False), "kid": "demo", "use": "sig", "alg": "ES256"}
+        documents: dict[str, Any] = {"/keys": {"keys": [published]}}
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                content = json.dumps(documents.get(self.path, {})).encode()
+                self.send_response(200 if self.path in documents else 404)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"https://localhost:{self._server.server_port}"
+        documents["/.well-known/openid-configuration"] = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+
+    def token(self, audience: str, **claims: str) -> str:
+        """Return an identity token that the issuer gives to a workload with these claims."""
+        stated = {
+            "iss": self.url,
+            "aud": audience,
+            "exp": int(time.time()) + 300,
+            "jti": secrets.token_hex(8),
+            **claims,
+        }
+        return jwt.encode({"alg": "ES256", "kid": "demo"}, stated, self._key)
+
+    def __enter__(self) -> Issuer:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def join_without_a_secret(folder: Path, port: int, pin: str, admin: Api, kubeconfig: tuple[str, ...]) -> None:
+    """Let a job of one repository join by the identity token that it has anyway, and nobody else."""
+    with Issuer(folder) as issuer:
+        with step("an administrator says whose identity tokens join, and under which name") as report:
+            rule = (
+                "joinrule", "create", "ci", "--issuer", issuer.url, "--issuer-ca-file", str(issuer.ca_file),
+                "--claim", "repository=acme/infra", "--node-name", "ci-{run}", "--ephemeral", "1h",
+            )  # fmt: skip
+            run(*rule, *kubeconfig)
+            report.append(" ".join(("mooring", *rule)))
+        cluster_id = admin.get("/api/v1/namespaces/kube-system")[1]["metadata"]["uid"]
+
+        def job(name: str, token: str, *, fails: bool = False) -> str:
+            file = folder / f"{name}.jwt"
+            file.write_text(token)
+            root = str(folder / name)
+            return run(
+                "join", f"127.0.0.1:{port}", "--discovery-token-ca-cert-hash", pin, "--identity-token-file", str(file),
+                "--root", root, fails=fails,
+            )  # fmt: skip
+
+        given = issuer.token(cluster_id, sub="job 17", repository="acme/infra", run="17")
+        with step("a job of that repository joins by its identity token: no secret was copied to it") as report:
+            report += job("job", given).splitlines()
+        with step("the same token on another machine, and that of a fork, let nobody in") as report:
+            report.append(job("copy", given, fails=True))
+            report.append(
+                job("fork", issuer.token(cluster_id, sub="job 18", repository="mallory/infra", run="18"), fails=True)
+            )
+
+
 def free_port() -> int:
     """Return a port that the kernel chooses, which a demo beside this one does not get."""
     with socket.socket() as probe:
@@ -356,7 +449,8 @@ def demo(folder: Path) -> None:
                 report.append(f"{name}  GET its own Node: {code}; the Node of {other}: {refused} {status['reason']}")
 
         admin = Api(port, data / "pki/ca.crt", admin_pem(data))
-        theft(roots[MACHINES[0]], folder / "copy", admin, kubeconfig)
+        theft(roots[MACHINES[0]], folder / "stolen", admin, kubeconfig)
+        join_without_a_secret(folder, port, pin, admin, kubeconfig)
 
         with step("a wrong pin is refused") as report:
             wrong = "sha256:" + "0" * 64

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from mooring.agent import daemon, heartbeat, registration
+from mooring.agent.doctor.examination import DoctorOptions
+from mooring.agent.doctor.run import diagnose
 from mooring.agent.join import Joined, JoinOptions, join
 from mooring.agent.k3s import membership, process
 from mooring.agent.k3s.files import GivenToken
@@ -134,6 +136,10 @@ def test_a_member_asks_another_cluster_for_nothing(twins: Twins, tmp_path: Path)
         asyncio.run(rejoin(options(tmp_path), HurriedClock()))
     with pytest.raises(AnotherClusterError):
         asyncio.run(renew(member))
+    found = asyncio.run(diagnose(DoctorOptions(root=tmp_path), SystemClock()))
+    broken = found.first_failure
+    assert broken is not None
+    assert (broken.step.name, OTHER in broken.judgement.message) == ("certificate", True)
     reissue.place(twins.own, member.files, timedelta(minutes=-2), timedelta(seconds=-1))
     with pytest.raises(JoinError, match=OTHER):
         asyncio.run(rejoin(options(tmp_path), HurriedClock()))

@@ -278,6 +278,84 @@ def test_keys_of_several_machines() -> None:
     assert not clusterrisks.shared_keys([identity("n1", one), identity("n2", one)], (), [{"spec": {"publicKey": one}}])
 
 
+def join_rule(issuer: str, *claims: Obj) -> Obj:
+    return {"metadata": {"name": "r"}, "spec": {"issuer": {"url": issuer}, "claims": list(claims)}}
+
+
+def equals(*names: str) -> list[Obj]:
+    return [{"claim": name, "value": "x"} for name in names]
+
+
+GITHUB, GITLAB, GOOGLE = (
+    "https://token.actions.githubusercontent.com",
+    "https://gitlab.com",
+    "https://accounts.google.com",
+)
+OWN = "https://id.example"
+
+
+@pytest.mark.parametrize(
+    ("obj", "messages"),
+    [
+        pytest.param(join_rule(OWN, *equals("sub")), [], id="one subject"),
+        pytest.param(join_rule(OWN, *equals("department")), [], id="a claim of an issuer of one's own"),
+        pytest.param(join_rule(OWN, {"expression": "true"}), ["expressions alone"], id="an expression alone"),
+        pytest.param(
+            join_rule(GITHUB, {"expression": "true"}), ["expressions alone"], id="an expression alone at GitHub"
+        ),
+        pytest.param(
+            join_rule(OWN, {"claim": "sub", "pattern": "*/app"}),
+            ["the pattern */app of sub fits"],
+            id="a pattern with any beginning",
+        ),
+        pytest.param(join_rule(OWN, {"claim": "sub", "pattern": "org/*"}), [], id="a pattern with an owner"),
+        pytest.param(join_rule(GITHUB, *equals("repository", "ref")), [], id="a branch of a repository"),
+        pytest.param(join_rule(GITHUB, *equals("sub")), [], id="a subject, which names both"),
+        pytest.param(
+            join_rule(GITHUB, {"claim": "sub", "pattern": "repo:org/app:*"}),
+            ["no claim keeps out pull requests"],
+            id="every subject of a repository",
+        ),
+        pytest.param(
+            join_rule(GITHUB, {"claim": "sub", "pattern": "repo:org/app:ref:refs/heads/*"}),
+            [],
+            id="branches of a repository",
+        ),
+        pytest.param(
+            join_rule(GITHUB, *equals("repository_id"), {"expression": 'claims.event_name == "push"'}),
+            [],
+            id="an expression about the event",
+        ),
+        pytest.param(
+            join_rule(GITHUB, *equals("repository_id")), ["no claim keeps out pull requests"], id="every event"
+        ),
+        pytest.param(
+            join_rule(GITHUB, *equals("ref")), ["no claim says whose tokens"], id="the branch of every repository"
+        ),
+        pytest.param(
+            join_rule(GITHUB, *equals("actor")),
+            ["no claim says whose tokens", "no claim keeps out"],
+            id="an actor anywhere",
+        ),
+        pytest.param(
+            join_rule(GITLAB, *equals("ref")), ["no claim says whose tokens"], id="the branch of every project"
+        ),
+        pytest.param(join_rule(GITLAB, *equals("project_id")), [], id="a project"),
+        pytest.param(
+            join_rule(GOOGLE, *equals("hd")), ["no claim says whose tokens"], id="a claim of every Google account"
+        ),
+        pytest.param(join_rule(GOOGLE, *equals("/google/compute_engine/project_id")), [], id="machines of a project"),
+        pytest.param(join_rule(OWN), [], id="one that lets nobody in"),
+    ],
+)
+def test_join_rules_that_let_in_too_many(obj: Obj, messages: list[str]) -> None:
+    found = clusterrisks.wide_rules([obj])
+    assert [one.subject for one in found] == ["r"] * len(messages)
+    for one, message in zip(found, messages, strict=True):
+        assert one.message.startswith(message)
+        assert "--claim" in one.remedy
+
+
 def test_an_accepted_finding_is_shown_and_counts_no_more() -> None:
     risk = clusterrisks.Risk("a", "no snapshot is scheduled", "set it")
     documents = [

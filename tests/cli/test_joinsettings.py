@@ -24,7 +24,7 @@ from mooring.cli.options.declared import settings_options
 from mooring.controlplane.configuration import declared_settings
 from mooring.settings.declaration import DURATION, LINES, OPTIONAL_DURATION, OPTIONAL_PORT, PORT, SWITCH, Setting
 from mooring.trust.discovery.fetch import Polling
-from mooring.trust.joinconfiguration import ByFile, ByToken, JoinPlan, JoinSettings
+from mooring.trust.joinconfiguration import ByAddress, ByFile, JoinPlan, JoinSettings
 from mooring.trust.k3s.agentfile import read_agent_file
 from tests.support.commandline import CommandLine, Outcome, mooring
 
@@ -372,7 +372,7 @@ def test_k3s_url_gets_no_token_that_is_for_another_address(
         monkeypatch.setenv("MOORING_DISCOVERY_TOKEN_CA_CERT_HASH", PIN)
     plan, _ = machine.run("agent")
     discovery = plan.discovery
-    assert discovery == ByFile("192.0.2.1") or (isinstance(discovery, ByToken) and discovery.is_pinned)
+    assert discovery == ByFile("192.0.2.1") or (isinstance(discovery, ByAddress) and discovery.is_pinned)
 
 
 def test_an_unknown_token_is_waited_for_as_long_as_was_chosen(

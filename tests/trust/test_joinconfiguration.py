@@ -14,19 +14,22 @@ import pytest
 
 from mooring.errors import ConfigError
 from mooring.trust.bootstraptoken.token import parse_token
-from mooring.trust.discovery.errors import CaHashMismatchError, PinMismatchError
+from mooring.trust.discovery import clusterinfo
+from mooring.trust.discovery.errors import CaHashMismatchError, CertificateError, PinMismatchError
 from mooring.trust.discovery.fetch import SIGNATURE_ALONE, Polling
 from mooring.trust.discovery.pins import Pin, parse_pin, pins_of
 from mooring.trust.joinconfiguration import (
     LONGEST_LIFETIME,
+    ByAddress,
     ByFile,
-    ByToken,
     ByUrl,
+    IdentityToken,
     JoinPlan,
     JoinSettings,
     parse_endpoint,
 )
 from mooring.trust.k3s.cahash import CaHashError
+from mooring.trust.kubeconfig import ExecPlugin
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, signed_cluster_info
 
 T1 = "aaaaaa.1111111111111111"
@@ -43,7 +46,9 @@ def given(**fields: Any) -> dict[str, Any]:
     return {"node_name": "node-1"} | fields
 
 
-BY_T1 = ByToken((HOST,), parse_token(T1), (parse_pin(PIN),))
+JWT = "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJhIn0.c2ln"
+BY_PIN = ByAddress((HOST,), None, (parse_pin(PIN),))
+BY_T1 = ByAddress((HOST,), parse_token(T1), (parse_pin(PIN),))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +82,7 @@ BY_T1 = ByToken((HOST,), parse_token(T1), (parse_pin(PIN),))
         ),
         pytest.param(
             given(address=(HOST,), token=T1, discovery_token_unsafe_skip_ca_verification=True),
-            JoinPlan(ByToken((HOST,), parse_token(T1), ()), parse_token(T1), "node-1", False),
+            JoinPlan(ByAddress((HOST,), parse_token(T1), ()), parse_token(T1), "node-1", False),
             id="no pins with the flag named unsafe",
         ),
         pytest.param(
@@ -96,22 +101,24 @@ BY_T1 = ByToken((HOST,), parse_token(T1), (parse_pin(PIN),))
                 token=T1,
                 discovery_token_ca_cert_hash=(PIN, PIN.upper()),
             ),
-            JoinPlan(ByToken((HOST, "b.test:1"), parse_token(T1), (parse_pin(PIN),)), parse_token(T1), "node-1", False),
+            JoinPlan(
+                ByAddress((HOST, "b.test:1"), parse_token(T1), (parse_pin(PIN),)), parse_token(T1), "node-1", False
+            ),
             id="several addresses and pins, none twice",
         ),
         pytest.param(
             given(address=(HOST,), token=K10_T1),
-            JoinPlan(ByToken((HOST,), parse_token(T1), (), CA_HASH), parse_token(T1), "node-1", False),
+            JoinPlan(ByAddress((HOST,), parse_token(T1), (), CA_HASH), parse_token(T1), "node-1", False),
             id="a token of k3s's form: its hash takes the place of a pin",
         ),
         pytest.param(
             given(address=(HOST,), token=K10_T1, discovery_token_ca_cert_hash=(PIN,)),
-            JoinPlan(ByToken((HOST,), parse_token(T1), (parse_pin(PIN),), CA_HASH), parse_token(T1), "node-1", False),
+            JoinPlan(ByAddress((HOST,), parse_token(T1), (parse_pin(PIN),), CA_HASH), parse_token(T1), "node-1", False),
             id="a hash in the token and a pin",
         ),
         pytest.param(
             given(address=(HOST,), discovery_token=T1, tls_bootstrap_token=f"K10{CA_HASH}::{T2}"),
-            JoinPlan(ByToken((HOST,), parse_token(T1), (), CA_HASH), parse_token(T2), "node-1", False),
+            JoinPlan(ByAddress((HOST,), parse_token(T1), (), CA_HASH), parse_token(T2), "node-1", False),
             id="the hash in the TLS token",
         ),
         pytest.param(
@@ -149,15 +156,89 @@ BY_T1 = ByToken((HOST,), parse_token(T1), (parse_pin(PIN),))
             JoinPlan(ByUrl("https://example.test/c.yaml"), None, "node-1", True),
             id="a URL whose credentials are allowed needs no token",
         ),
+        pytest.param(
+            given(address=(HOST,), discovery_token_ca_cert_hash=(PIN,), identity_token_file="t"),
+            JoinPlan(BY_PIN, None, "node-1", False, IdentityToken("t"), "host"),
+            id="an identity token in a file, and pins",
+        ),
+        pytest.param(
+            given(
+                node_name="", address=(HOST,), discovery_token_ca_cert_hash=(PIN,), identity_token_command="print it"
+            ),
+            JoinPlan(BY_PIN, None, "", False, IdentityToken(command="print it"), "host"),
+            id="the server may name the node of an identity token",
+        ),
+        pytest.param(
+            given(address=(HOST,), discovery_token=T1, discovery_token_ca_cert_hash=(PIN,), identity_token_file="t"),
+            JoinPlan(BY_T1, None, "node-1", False, IdentityToken("t"), "host"),
+            id="a token discovers, and an identity token requests the certificate",
+        ),
+        pytest.param(
+            given(discovery_file="f", identity_token_file="t"),
+            JoinPlan(ByFile("f"), None, "node-1", False, IdentityToken("t"), "host"),
+            id="a file, and an identity token",
+        ),
     ],
 )
 def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
-    assert JoinSettings.read(typed).plan("") == plan
+    settings = JoinSettings.read(typed)
+    assert settings.has_credential
+    assert settings.plan("host" if plan.identity else "") == plan
 
 
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
+        pytest.param(
+            given(discovery_token_ca_cert_hash=(PIN,), identity_token_file="t"),
+            "an identity token needs the address of an API server",
+            id="an identity token without an address",
+        ),
+        pytest.param(
+            given(address=(HOST,), identity_token_file="t"),
+            "an identity token needs --discovery-token-ca-cert-hash, or --discovery-file: it is sent to that cluster",
+            id="an identity token without pins",
+        ),
+        pytest.param(
+            given(address=(HOST,), identity_token_file="t", discovery_token_unsafe_skip_ca_verification=True),
+            "an identity token needs --discovery-token-ca-cert-hash",
+            id="an identity token that any server would get",
+        ),
+        pytest.param(
+            given(address=(HOST,), identity_token_file="t", discovery_token_ca_cert_hash=("sha256:ab",)),
+            '--discovery-token-ca-cert-hash: invalid CA hash "sha256:ab"',
+            id="an identity token with a bad pin",
+        ),
+        pytest.param(
+            given(address=(HOST,), identity_token_file=JWT),
+            "--identity-token-file: a token stands where its file is expected: every user of this machine can read a command line",
+            id="an identity token on the command line",
+        ),
+        pytest.param(
+            given(address=(HOST,), identity_token_command=f" {JWT} "),
+            "--identity-token-command: a token stands where a command is expected",
+            id="an identity token in place of a command",
+        ),
+        pytest.param(
+            given(identity_token_file="t", identity_token_command="print it"),
+            "--identity-token-file and --identity-token-command cannot both be given",
+            id="two identity tokens",
+        ),
+        pytest.param(
+            given(identity_token_file="t", token=T1),
+            "--identity-token-file and --token cannot both be given: one credential requests the certificate",
+            id="a token and an identity token",
+        ),
+        pytest.param(
+            given(identity_token_command="print it", tls_bootstrap_token=T1),
+            "--identity-token-command and --tls-bootstrap-token cannot both be given",
+            id="a TLS token and an identity token",
+        ),
+        pytest.param(
+            given(identity_token_file="t", discovery_file="f", allow_discovery_credentials=True),
+            "--identity-token-file and --allow-discovery-credentials cannot both be given",
+            id="the credentials of a document and an identity token",
+        ),
         pytest.param(
             given(),
             "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file",
@@ -468,7 +549,7 @@ def test_a_token_in_place_of_the_address_is_neither_asked_for_by_name_nor_repeat
     ],
 )
 def test_a_ca_must_be_the_one_of_every_pin_and_hash(pins: tuple[Pin, ...], ca_hash: str, accepted: bool) -> None:
-    discovery = ByToken((HOST,), parse_token(T1), pins, ca_hash)
+    discovery = ByAddress((HOST,), parse_token(T1), pins, ca_hash)
     assert discovery.is_pinned
     with nullcontext() if accepted else pytest.raises((PinMismatchError, CaHashError)):
         discovery.check_ca(CA)
@@ -476,8 +557,29 @@ def test_a_ca_must_be_the_one_of_every_pin_and_hash(pins: tuple[Pin, ...], ca_ha
         assert CLUSTER.drive(discovery.discover(Polling(attempts=1))).via == "token+pins"
 
 
+def test_pins_alone_discover_what_a_server_with_the_pinned_ca_publishes() -> None:
+    server = Server({**clusterinfo.config_map("https://cluster.test:6443", CA, cluster_id="one")})
+    net = Network({HOST: server})
+    found = net.drive(ByAddress((HOST,), None, pins_of(CA)).discover(Polling(attempts=1)))
+    assert (found.via, found.server, found.cluster_id) == ("pins", "https://cluster.test:6443", "one")
+    assert [request.authorization for request in server.requests] == [None, None]
+    with pytest.raises(PinMismatchError):
+        net.drive(ByAddress((HOST,), None, pins_of(OTHER_CA)).discover(Polling(attempts=1)))
+    # Whoever names the pinned CA, and does not have it.
+    stranger = Network({HOST: Server(clusterinfo.config_map("https://evil.test:6443", CA), serving_ca=OTHER_CA)})
+    with pytest.raises(CertificateError):
+        stranger.drive(ByAddress((HOST,), None, pins_of(CA)).discover(Polling(attempts=1)))
+
+
+def test_the_users_of_an_identity_token() -> None:
+    file, command = IdentityToken("/t").user(), IdentityToken(command="print it").user()
+    assert (str(IdentityToken("/t")), file.token_file) == ("the identity token in /t", "/t")
+    assert str(IdentityToken(command="print it")) == "the identity token of --identity-token-command"
+    assert command.exec == ExecPlugin("/bin/sh", args=("-c", "print it"), interactive_mode="Never", prints_token=True)
+
+
 def test_a_join_without_pins_and_hash_is_not_pinned() -> None:
-    discovery = ByToken((HOST,), parse_token(T1), ())
+    discovery = ByAddress((HOST,), parse_token(T1), ())
     assert not discovery.is_pinned
     assert CLUSTER.drive(discovery.discover(Polling(attempts=1))).via == SIGNATURE_ALONE
 

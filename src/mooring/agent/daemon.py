@@ -37,7 +37,7 @@ from mooring.trust.bootstraptoken.restrictions import TOKEN_USED_UP
 from mooring.trust.discovery.errors import AnotherClusterError
 from mooring.trust.discovery.pins import pins_of
 from mooring.trust.httpsurl import url_of
-from mooring.trust.joinconfiguration import ByToken, JoinPlan
+from mooring.trust.joinconfiguration import ByAddress, JoinPlan
 from mooring.trust.kubeconfig import Cluster, address_of
 
 # Report of the CAs that this machine trusts, in an annotation of its Node.
@@ -169,7 +169,7 @@ class Agent:
         """Return the membership, after a join or the way back if needed. Raises JoinError, ConfigError."""
         plan = self._plan
         found = read_member(self._options)
-        if found is not None and plan is not None and plan.node_name != found.node_name:
+        if found is not None and plan is not None and plan.node_name not in ("", found.node_name):
             found = None
         if found is not None and is_valid(found, self._clock):
             record_choices(found.files, self._options)
@@ -359,7 +359,7 @@ async def run(
 
 def _given_endpoints(plan: JoinPlan | None) -> tuple[str, ...]:
     """Return the addresses that were given for a join; none without a join by token."""
-    return plan.discovery.endpoints if plan is not None and isinstance(plan.discovery, ByToken) else ()
+    return plan.discovery.endpoints if plan is not None and isinstance(plan.discovery, ByAddress) else ()
 
 
 async def until_stopped(work: Coroutine[Any, Any, Any], clock: Clock, notifier: ServiceNotifier) -> None:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -45,15 +45,16 @@ from mooring.agent.steps import JoinError, Report, Steps, describe_skew, retry, 
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.client.files import MAX_READ, read_limited
+from mooring.client.http.credentials import run as run_plugin
 from mooring.client.http.requests import drive_notifying, fetch
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
 from mooring.identity import NODE_PREFIX
-from mooring.pki.errors import PeerCertificateError, PkiError
+from mooring.pki.errors import PeerCertificateError, PkiError, TokenRefusedError
+from mooring.pki.jwt.token import decode_unverified
 from mooring.pki.x509 import bundles, names
 from mooring.secret import Secret
 from mooring.trust.answertext import explained_by
-from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery.errors import AnotherClusterError, ClockSkewError, DiscoveryError
 from mooring.trust.discovery.fetch import (
     SIGNATURE_ALONE,
@@ -66,8 +67,10 @@ from mooring.trust.discovery.file import discover_by_file, discover_by_url
 from mooring.trust.discovery.refresh import merge_published
 from mooring.trust.discovery.trustedcluster import TrustedCluster, check_same_cluster
 from mooring.trust.httpexchange import HttpFailure, HttpRequest, HttpResponse
-from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, JoinPlan, JoinSettings
+from mooring.trust.joinconfiguration import STDIN, ByAddress, ByFile, IdentityToken, JoinPlan, JoinSettings
+from mooring.trust.joinrule import named_node, stated
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser
+from mooring.trust.nodename import choose_node_name
 from mooring.trust.requestfacts import fact_problem, parse_facts
 
 NAME_REFUSED_SECONDS = 2.0
@@ -75,6 +78,11 @@ NAME_REFUSED_SECONDS = 2.0
 _NAME_TRANSIENT = tuple(error for error in steps.TRANSIENT if error is not ForbiddenError)
 _ACCEPTED_TRANSIENT = tuple(error for error in steps.TRANSIENT if error not in steps.REFUSALS)
 
+MAX_TOKEN = 64 << 10
+"""Bytes of an identity token that is described; servers take half of it."""
+REVIEW_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+REVIEW: Obj = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {}}
+"""Question who the holder of a credential is."""
 T = TypeVar("T")
 
 
@@ -169,7 +177,6 @@ class _Join:
         self.clock = clock
         self.steps = Steps(clock, report)
         self.state = options.state
-        self.user = NODE_PREFIX + plan.node_name
         self._ended = False
         self._is_copy = not options.adopts and machineid.is_copy(self.state.record, options.machine)
         pair = self.state.client.read_pair()
@@ -177,6 +184,11 @@ class _Join:
             names.common_name(pair.leaf.subject).removeprefix(NODE_PREFIX) if pair else "another machine"
         )
         self._skew = ""
+
+    @property
+    def user(self) -> str:
+        """The user that this machine will be."""
+        return NODE_PREFIX + self.plan.node_name
 
     async def run(self) -> Joined:
         known = self._find_membership()
@@ -228,7 +240,7 @@ class _Join:
         with self.steps.step(steps.EXISTING) as summary:
             clusters = self.state.read_clusters()
             pair = self._valid_pair()
-            if not clusters or pair is None or not isinstance(discovery, ByToken) or not discovery.is_pinned:
+            if not clusters or pair is None or not isinstance(discovery, ByAddress) or not discovery.is_pinned:
                 if pair is None:
                     # Before the server is asked: no token is used where another user could replace the keys.
                     self.state.check_places()
@@ -276,6 +288,9 @@ class _Join:
         if pair is None or not pair.valid_at(self.clock.now()):
             return None
         user = names.common_name(pair.leaf.subject)
+        if not self.plan.node_name:
+            # A join rule named the node, when this machine joined.
+            self.plan = replace(self.plan, node_name=user.removeprefix(NODE_PREFIX))
         if user != self.user:
             raise ConfigError(
                 f'{self.state.client.current} is a valid certificate of "{user}", but this join is for "{self.user}"; '
@@ -299,7 +314,7 @@ class _Join:
     async def _refresh_files(self, known: Joined) -> Joined:
         """Update the files to what the cluster publishes now, and remove those that a crash left."""
         assert known.pair is not None  # a membership has a certificate
-        assert isinstance(self.plan.discovery, ByToken)  # membership is found for discovery by token only
+        assert isinstance(self.plan.discovery, ByAddress)  # membership is found for discovery by token only
         with self.steps.step(steps.FILES) as summary:
             record_choices(self.state, self.options)
             self.state.drop_bootstrap()
@@ -344,7 +359,7 @@ class _Join:
 
     def _discovery(self) -> DiscoveryExchange[TrustedCluster]:
         discovery, polling = self.plan.discovery, self.options.polling
-        if isinstance(discovery, ByToken):
+        if isinstance(discovery, ByAddress):
             return discovery.discover(polling)
         allow = self.plan.allow_credentials
         if isinstance(discovery, ByFile):
@@ -381,19 +396,28 @@ class _Join:
     # ── 3 to 7: the certificate ──────────────────────────────────────────────────────────────────────────────────
 
     def _bootstrap_user(self, trusted: TrustedCluster) -> KubeconfigUser:
-        if self.plan.tls_token is not None:
-            return _token_user(self.plan.tls_token)
-        if trusted.client_credentials is not None:
-            return trusted.client_credentials
+        if (user := self._given_user() or trusted.client_credentials) is not None:
+            return user
         raise JoinError(
             steps.DISCOVERY,
             "the discovery document carries no credentials to ask for a certificate with; "
             "give --tls-bootstrap-token or --token, or a document with credentials",
         )
 
+    def _given_user(self) -> KubeconfigUser | None:
+        """Return the user of the token that was given; None without one."""
+        if (token := self.plan.tls_token) is not None:
+            return KubeconfigUser("tls-bootstrap-token-user", token=Secret(token.reveal()))
+        identity = self.plan.identity
+        if identity is None:
+            return None
+        # A kubelet reads the file from another directory.
+        file = str(Path(identity.file).absolute()) if identity.file else ""
+        return replace(identity, file=file).user()
+
     async def _check_name(self, client: ClusterClient) -> None:
-        name = self.plan.node_name
         with self.steps.step(steps.NAME) as summary, _explain_refusal(self.plan):
+            name = await self._choose_name(client)
             try:
                 existing = await self._retry(client, lambda: self._get_node(client, name), _NAME_TRANSIENT)
             except NotFoundError:
@@ -416,6 +440,18 @@ class _Join:
                     f"or if that machine is gone, delete it with `kubectl delete node {name}`"
                 )
             summary.append(f"the node {name} is there and not in use")
+
+    async def _choose_name(self, client: ClusterClient) -> str:
+        """Return the name of the node: where none is given, that of the join rule, or of the machine. Raises ConfigError."""
+        if not self.plan.node_name:
+            answer = await self._retry(client, lambda: client.post_path(REVIEW_PATH, REVIEW), steps.TRANSIENT)
+            named = named_node((answer.get("status") or {}).get("userInfo") or {})
+            self._use_name(named)
+        return self.plan.node_name
+
+    def _use_name(self, named: str) -> None:
+        name = choose_node_name(named, self.plan.host_name, self.options.settings.register_node)
+        self.plan = replace(self.plan, node_name=name)
 
     async def _get_node(self, client: ClusterClient, name: str) -> Obj:
         """Return the Node. 403 is a common response: only kubeadm lets tokens read Nodes."""
@@ -515,14 +551,23 @@ class _Join:
     # ── 8, 9: files and the Node ─────────────────────────────────────────────────────────────────────────────────
 
     def _write_bootstrap(self, cluster: Cluster) -> None:
-        if self.plan.tls_token is not None:
+        user = self._given_user()
+        if user is not None and user.exec is None:
             with self.steps.step(steps.BOOTSTRAP) as summary:
-                self.state.write_bootstrap(cluster, _token_user(self.plan.tls_token))
+                self.state.write_bootstrap(cluster, user)
                 summary.append(f"{self.state.bootstrap}, until the certificate is there")
 
     async def _write_discovered(self, trusted: TrustedCluster) -> Joined:
         """Write what a kubelet needs to request its certificate itself."""
         user = self._bootstrap_user(trusted)
+        if not self.plan.node_name:
+            async with ClusterClient(trusted.cluster, user, self.clock, others=trusted.others) as client:
+                with self.steps.step(steps.NAME) as summary, _explain_refusal(self.plan):
+                    summary.append(f"the node is named {await self._choose_name(client)}")
+        if user.exec is not None and user.exec.prints_token:
+            # A kubelet runs no such command.
+            with self.steps.within(steps.BOOTSTRAP):
+                user = replace(user, exec=None, token=(await run_plugin(user.exec, trusted.cluster)).token)
         with self.steps.step(steps.FILES) as summary:
             trusted = await drive_notifying(led_by_proved(trusted), self._fetch, self.clock.sleep, self._report)
             self.state.make_places()
@@ -605,7 +650,7 @@ class _Join:
         with self.steps.step(steps.FILES) as summary:
             record_choices(self.state, self.options)
             clusters, base, known = trusted.clusters, None, self.state.read_clusters()
-            if known and isinstance(self.plan.discovery, ByToken):
+            if known and isinstance(self.plan.discovery, ByAddress):
                 if not bundles.have_common(known[0].ca_pem, trusted.ca_pem):
                     known = tuple(replace(one, ca_pem=trusted.ca_pem) for one in known)
                 merge = merge_published(known, self.state.read_base(), trusted)
@@ -627,6 +672,8 @@ class _Join:
         return ((steps.NODE, f"register the node {self.plan.node_name}"),)
 
     def _dry_run_result(self, trusted: TrustedCluster) -> Joined:
+        if not self.plan.node_name:
+            self._use_name("")
         state, cluster = self.state, trusted.cluster
         if self.options.discover_only:
             reason = f"was copied from {self._copied_from}" if self._is_copy else "the server rejects"
@@ -658,10 +705,6 @@ def record_choices(state: NodeState, options: JoinOptions) -> None:
         state.record.write("nodeIP", list(options.settings.node_ip))
 
 
-def _token_user(token: BootstrapToken) -> KubeconfigUser:
-    return KubeconfigUser("tls-bootstrap-token-user", token=Secret(token.reveal()))
-
-
 def _written_message(paths: tuple[Path, ...]) -> str:
     return f"wrote {clusterfiles.listed(paths)}" if paths else "nothing to write: the files are up to date"
 
@@ -677,13 +720,39 @@ def read_named_file(path: str) -> bytes:
         raise OSError(0, reason if str(found) == path else f"{reason} ({found})") from None
 
 
+RULES_ADVICE = "see the rules on the server with `mooring joinrule list`"
+
+
+def identity_refusal(identity: IdentityToken) -> str:
+    """Return why a server may reject an identity token, with what the token says of itself."""
+    return (
+        f"the server does not accept {identity}{_stated_in(identity)}: no join rule is for its issuer and audience, its claims do "
+        "not fit, it has expired, or the rule has ended or is not for the network of this machine"
+    )
+
+
+def _stated_in(identity: IdentityToken) -> str:
+    """Return what the token in a file says of itself, in brackets; "" for another one, and for none that can be read."""
+    if not identity.file:
+        return ""
+    with suppress(ConfigError, TokenRefusedError):
+        text = read_limited(Path(identity.file), MAX_TOKEN).decode("ascii", "replace").strip()
+        return f" ({stated(decode_unverified(text, MAX_TOKEN, MAX_TOKEN)[1])})"
+    return ""
+
+
 @contextmanager
 def _explain_refusal(plan: JoinPlan) -> Iterator[None]:
     """Replace refusals of the bootstrap credentials by errors that name the remedy."""
     credential = f'token id "{plan.tls_token.id}"' if plan.tls_token else "the credentials of the discovery document"
+    credential = str(plan.identity) if plan.identity is not None else credential
     try:
         yield
     except UnauthorizedError as error:
+        if plan.identity is not None:
+            raise RefusedError(
+                f"{identity_refusal(plan.identity)}; {RULES_ADVICE}{explained_by(error.audit_id)}"
+            ) from None
         raise RefusedError(
             f"the server does not accept {credential}: it is unknown, was deleted or revoked, has expired, its secret is wrong, it "
             "lacks the usage authentication, or it is not for the network of this machine; list tokens on the server with "

@@ -82,6 +82,18 @@ COMMANDS: Mapping[str, CommandEntry] = MappingProxyType(
         "machine authorize": CommandEntry("mooring.cli.machine:authorize", "Authorize a machine to join, once."),
         "machine list": CommandEntry("mooring.cli.machine:list_machines", "List authorized machines."),
         "machine remove": CommandEntry("mooring.cli.machine:remove", "Withdraw the authorization of machines."),
+        "joinrule create": CommandEntry(
+            "mooring.cli.joinrule:create", "Let machines with an identity token of an issuer join."
+        ),
+        "joinrule list": CommandEntry("mooring.cli.joinrule:list_rules", "List join rules."),
+        "joinrule show": CommandEntry(
+            "mooring.cli.joinrule:show", "Show a join rule, and the machines that joined by it."
+        ),
+        "joinrule delete": CommandEntry("mooring.cli.joinrule:delete", "Delete join rules."),
+        "joinrule authentication-config": CommandEntry(
+            "mooring.cli.joinrule:authentication_config",
+            "Print the configuration with which kube-apiserver takes identity tokens.",
+        ),
         "doctor": CommandEntry(
             "mooring.cli.doctor.doctor:doctor", "Find the first broken step between this machine and its cluster."
         ),
@@ -209,6 +221,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
     {
         "token": "Bootstrap tokens, with which machines join, and the server token.",
         "machine": "Machines that an administrator has authorized to join.",
+        "joinrule": "Join rules: which identity tokens let machines join.",
         "node": "Machines of a cluster.",
         "csr": "Certificate signing requests.",
         "kubeconfig": "Kubeconfig files for people and programs.",

@@ -60,6 +60,13 @@ def complete_machine(ctx: click.Context, parameter: click.Parameter, incomplete:
     return _items(ctx, parameter, incomplete, _names(ctx, PLURAL))
 
 
+def complete_join_rule(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a join rule."""
+    from mooring.api.mooring.joinrule import PLURAL
+
+    return _items(ctx, parameter, incomplete, _names(ctx, PLURAL))
+
+
 def complete_snapshot(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the path of a snapshot of the server on this machine, and any other path."""
     from mooring.cli.options.flags import default_data_dir

@@ -41,16 +41,19 @@ from mooring.settings.declaration import (
 )
 from mooring.settings.nodes import DELETIONS, ENDS_MEMBERSHIP, REGISTRATIONS
 from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, may_hold_token, parse_token
-from mooring.trust.discovery.fetch import DiscoveryExchange, Polling, discover_by_token
+from mooring.trust.discovery.fetch import DiscoveryExchange, Polling, discover_by_pins, discover_by_token
 from mooring.trust.discovery.pins import Pin, PinError, check_pins, parse_pin
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.httpsurl import is_https
+from mooring.trust.joinrule import looks_like_jwt
 from mooring.trust.k3s import token as k3s
 from mooring.trust.k3s.cahash import check_ca_hash
+from mooring.trust.kubeconfig import ExecPlugin, KubeconfigUser
 from mooring.trust.nodename import choose_node_name
 from mooring.trust.requestfacts import FIRMWARE_FACTS, parse_facts
 
 STDIN = "-"
+SHELL = "/bin/sh"
 MAX_ENDPOINTS = 64
 """More control-plane addresses than any cluster has. Each is tried in every polling round."""
 
@@ -69,11 +72,14 @@ HTTPS_PORT = 443
 
 
 @dataclass(frozen=True, slots=True)
-class ByToken:
-    """Discovery by token from `endpoints`, without pins and the hash of a CA only when the unsafe flag is set."""
+class ByAddress:
+    """Discovery from `endpoints`, by a token, or by pins alone.
+
+    With a token there are no pins and no hash of a CA only when the unsafe flag is set.
+    """
 
     endpoints: tuple[str, ...]
-    token: BootstrapToken
+    token: BootstrapToken | None
     pins: tuple[Pin, ...]
     ca_hash: str = ""
 
@@ -88,6 +94,8 @@ class ByToken:
 
     def discover(self, polling: Polling) -> DiscoveryExchange[TrustedCluster]:
         """Return the exchange that discovers the cluster. It raises DiscoveryError."""
+        if self.token is None:
+            return discover_by_pins(self.endpoints, self.pins, polling)
         return discover_by_token(
             self.endpoints,
             self.token,
@@ -120,13 +128,36 @@ class ByUrl:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinPlan:
-    """A valid join. Without `tls_token` the certificate is requested with the document's own credentials."""
+class IdentityToken:
+    """Where a machine has its identity token: in a file that may be replaced, or printed by a line for `/bin/sh`."""
 
-    discovery: ByToken | ByFile | ByUrl
+    file: str = ""
+    command: str = ""
+
+    def __str__(self) -> str:
+        return f"the identity token in {self.file}" if self.file else "the identity token of --identity-token-command"
+
+    def user(self) -> KubeconfigUser:
+        """Return the user of a client that reads the token when it needs one."""
+        if self.file:
+            return KubeconfigUser("identity-token", token_file=self.file)
+        plugin = ExecPlugin(SHELL, args=("-c", self.command), interactive_mode="Never", prints_token=True)
+        return KubeconfigUser("identity-token", exec=plugin)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPlan:
+    """A valid join. Without `tls_token` and `identity` the certificate is requested with the document's own credentials.
+
+    `node_name` is "" where the join rule of the identity token may name the node; `host_name` does otherwise.
+    """
+
+    discovery: ByAddress | ByFile | ByUrl
     tls_token: BootstrapToken | None
     node_name: str
     allow_credentials: bool
+    identity: IdentityToken | None = None
+    host_name: str = ""
 
 
 def parse_endpoint(text: str) -> str:
@@ -175,7 +206,7 @@ def _parse_token(flag: str, token: Secret) -> tuple[BootstrapToken, str]:
     return whole.bootstrap, whole.ca_hash
 
 
-def _by_token(given: JoinSettings, token: Secret | None, flag: str, more_hashes: set[str]) -> ByToken:
+def _by_token(given: JoinSettings, token: Secret | None, flag: str, more_hashes: set[str]) -> ByAddress:
     if token is None:
         raise ConfigError(
             "no way of discovery: give an API server address with --discovery-token (or --token), or --discovery-file"
@@ -193,11 +224,27 @@ def _by_token(given: JoinSettings, token: Secret | None, flag: str, more_hashes:
             "discovery by token without --discovery-token-ca-cert-hash can be unsafe: give the hash, "
             "or pass --discovery-token-unsafe-skip-ca-verification to continue without it"
         )
+    return ByAddress(given.address, parsed, _pins(given), ca_hash)
+
+
+def _by_pins(given: JoinSettings) -> ByAddress:
+    if not given.address:
+        raise ConfigError(
+            "an identity token needs the address of an API server, host or host:port, or --discovery-file"
+        )
+    if not given.discovery_token_ca_cert_hash:
+        # Whoever answers would get the token.
+        raise ConfigError(
+            "an identity token needs --discovery-token-ca-cert-hash, or --discovery-file: it is sent to that cluster"
+        )
+    return ByAddress(given.address, None, _pins(given))
+
+
+def _pins(given: JoinSettings) -> tuple[Pin, ...]:
     try:
-        pins = tuple(dict.fromkeys(parse_pin(text) for text in given.discovery_token_ca_cert_hash))
+        return tuple(dict.fromkeys(parse_pin(text) for text in given.discovery_token_ca_cert_hash))
     except PinError as error:
         raise ConfigError(f"--discovery-token-ca-cert-hash: {error}") from None
-    return ByToken(given.address, parsed, pins, ca_hash)
 
 
 def _by_document(where: str) -> ByFile | ByUrl:
@@ -417,6 +464,16 @@ class JoinSettings(MemberSettings):
         default=False,
         meaning="Accept credentials in the discovery document, and use them for the certificate request.",
     )
+    identity_token_file: str = file_setting(
+        "File with an identity token of this machine, for the certificate request: a join rule of the cluster names its issuer. It "
+        "may be replaced at any time."
+    )
+    identity_token_command: str = setting(
+        TEXT,
+        default="",
+        meaning="Command that prints such a token, a line for /bin/sh; it runs again when the token is refused.",
+        metavar="COMMAND",
+    )
     tls_bootstrap_timeout: timedelta = setting(
         DURATION,
         default=timedelta(seconds=CERTIFICATE_TIMEOUT),
@@ -450,15 +507,24 @@ class JoinSettings(MemberSettings):
         parse=_lifetime,
     )
 
+    @property
+    def has_credential(self) -> bool:
+        """True when a token, a document or an identity token is given."""
+        tokens = self.token or self.discovery_token or self.tls_bootstrap_token
+        return bool(tokens or self.discovery_file or self.identity_token_file or self.identity_token_command)
+
     def plan(self, host_name: str) -> JoinPlan:
         """Return the join that the settings mean, on a machine of this name. Raises ConfigError that names the flag to change."""
-        node_name = choose_node_name(self.node_name, host_name, self.register_node)
+        identity = self._identity()
+        # A join rule may name the node.
+        is_named = bool(self.node_name) or identity is None
+        node_name = choose_node_name(self.node_name, host_name, self.register_node) if is_named else ""
         discovery_token, discovery_flag = _token_or_shared(self.discovery_token, "--discovery-token", self.token)
         tls_token, tls_flag = _token_or_shared(self.tls_bootstrap_token, "--tls-bootstrap-token", self.token)
         if self.discovery_file and (self.discovery_token or self.address):
             what = "--discovery-token" if self.discovery_token else "an API server address"
             raise ConfigError(f"{what} and --discovery-file cannot both be given: choose one way of discovery")
-        discovery: ByToken | ByFile | ByUrl
+        discovery: ByAddress | ByFile | ByUrl
         token, tls_hash = _parse_token(tls_flag, tls_token) if tls_token is not None else (None, "")
         shared_hash = _parse_token("--token", self.token)[1] if self.token else ""
         if self.discovery_file:
@@ -473,13 +539,40 @@ class JoinSettings(MemberSettings):
                     f"{flag}: the hash in the token is compared in discovery by token only: give id.secret, the part after ::"
                 )
             discovery = _by_document(self.discovery_file)
-            if tls_token is None and not self.allow_discovery_credentials:
+            if tls_token is None and identity is None and not self.allow_discovery_credentials:
                 raise ConfigError(
                     "no credential for the certificate request: give --tls-bootstrap-token, or --token, "
                     "or a --discovery-file with credentials and --allow-discovery-credentials"
                 )
+        elif identity is not None and discovery_token is None:
+            discovery = _by_pins(self)
         else:
             discovery = _by_token(self, discovery_token, discovery_flag, {tls_hash, shared_hash})
-            if tls_token is None:
+            if tls_token is None and identity is None:
                 raise ConfigError("--tls-bootstrap-token or --token is needed to ask for a certificate")
-        return JoinPlan(discovery, token, node_name, self.allow_discovery_credentials)
+        return JoinPlan(
+            discovery, token, node_name, self.allow_discovery_credentials, identity, host_name if identity else ""
+        )
+
+    def _identity(self) -> IdentityToken | None:
+        """Return where the identity token is; None when none is used. Raises ConfigError."""
+        file, command = self.identity_token_file, self.identity_token_command
+        if not file and not command:
+            return None
+        flag = "--identity-token-file" if file else "--identity-token-command"
+        for text, name in ((file, "--identity-token-file"), (command, "--identity-token-command")):
+            if looks_like_jwt(text):
+                raise ConfigError(
+                    f"{name}: a token stands where {'its file' if file else 'a command'} is expected: every user of this machine "
+                    "can read a command line; write the token to a file"
+                )
+        if file and command:
+            raise ConfigError("--identity-token-file and --identity-token-command cannot both be given")
+        for given, name in ((self.token, "--token"), (self.tls_bootstrap_token, "--tls-bootstrap-token")):
+            if given:
+                raise ConfigError(f"{flag} and {name} cannot both be given: one credential requests the certificate")
+        if self.allow_discovery_credentials:
+            raise ConfigError(
+                f"{flag} and --allow-discovery-credentials cannot both be given: one credential requests the certificate"
+            )
+        return IdentityToken(file, command)

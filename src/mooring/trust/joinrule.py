@@ -19,14 +19,15 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
-from mooring.errors import FieldError, MooringError, duplicate, invalid, required, too_long
+from mooring.errors import FieldError, MooringError, duplicate, invalid, quoted, required, too_long
 from mooring.identity import JOIN_RULE_PREFIX
 from mooring.pki.errors import PkiError
 from mooring.pki.jwt.keyset import KeySet, parse_key_set
@@ -50,6 +51,8 @@ MAX_DOCUMENT = 64 << 10
 """Bytes of CAs, and of a key set."""
 MAX_ELEMENTS = 1000
 """Elements of a claim that is a list."""
+MAX_SHOWN = 128
+"""Characters of an issuer or an audience in a message."""
 DEFAULT_UNIQUE = ("jti", "sub")
 AUTHENTICATOR = "join-rule"
 """Name of the authenticator of identity tokens."""
@@ -63,11 +66,17 @@ _USE_TEXT = re.compile("sha256:[0-9a-f]{64}", re.ASCII)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _SEPARATOR = re.compile("([/:])")
 _NAME_PART = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
+_JWT = re.compile(r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*", re.ASCII)
 _ABSENT = object()
 
 
 class JoinRuleError(MooringError):
     """A rule cannot be read, or a token does not fit it. The text holds no value of a claim."""
+
+
+def looks_like_jwt(text: str) -> bool:
+    """Return whether a text is an identity token, and not the name of a file or a command."""
+    return _JWT.fullmatch(text.strip()) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +271,15 @@ def read_rule(obj: Obj) -> JoinRule:
 # Claims.
 
 
+def claim_steps(name: str) -> Sequence[str]:
+    """Return the names that lead to a claim: its own, or those of a JSON pointer."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in name[1:].split("/")] if name[0] == "/" else [name]
+
+
 def claim_in(claims: Mapping[str, Any], name: str) -> Any:
     """Return the claim of a name, or at a JSON pointer. Raises JoinRuleError when there is none."""
     found: Any = claims
-    steps = [step.replace("~1", "/").replace("~0", "~") for step in name[1:].split("/")] if name[0] == "/" else [name]
-    for step in steps:
+    for step in claim_steps(name):
         found = found.get(step, _ABSENT) if isinstance(found, Mapping) else _ABSENT
     if found is _ABSENT or found is None:
         raise JoinRuleError(f"the claim {name} is not there")
@@ -294,6 +307,11 @@ def fits_pattern(pattern: str, text: str) -> bool:
     """Return whether `text` is `pattern`, with each `*` replaced by characters but `/` and `:`. The time is linear in both."""
     wanted, found = _SEPARATOR.split(pattern), _SEPARATOR.split(text)
     return len(wanted) == len(found) and all(map(label_matches, wanted, found))
+
+
+def placeholders(template: str) -> Sequence[str]:
+    """Return the names of the claims in a template, in its order."""
+    return _PLACEHOLDER.findall(template)
 
 
 def node_name_from(template: str, claims: Mapping[str, Any]) -> str:
@@ -361,6 +379,27 @@ def unique_value(rule_claim: str, claims: Mapping[str, Any]) -> str:
         if len(texts) == 1 and texts[0]:
             return texts[0]
     raise JoinRuleError(f"the claim {rule_claim or ' or '.join(DEFAULT_UNIQUE)}, by which one key joins, is not there")
+
+
+def named_node(user: Obj) -> str:
+    """Return the name that a join rule gives to the node of a user in a SelfSubjectReview; "" for a pattern, and for none."""
+    extra = user.get("extra")
+    texts = extra.get(_NODE_NAME) if isinstance(extra, Mapping) else None
+    name = texts[0] if isinstance(texts, list) and texts and isinstance(texts[0], str) else ""
+    return "" if "*" in name else name
+
+
+def stated(claims: Mapping[str, Any]) -> str:
+    """Return what a token says of its issuer, audience and end, for the person who asks why it was refused. Nothing proves it."""
+    found = [
+        f"{word} {', '.join(shown[:3])}"
+        for word, claim in (("issuer", "iss"), ("audience", "aud"))
+        if (shown := [quoted(text[:MAX_SHOWN]) for text in texts_of(claims.get(claim))])
+    ]
+    with suppress(ValueError, OverflowError, OSError, TypeError):
+        if "exp" in claims:
+            found.append(f"until {rfc3339(datetime.fromtimestamp(claims['exp'], UTC))}")
+    return ", ".join(found) or "it names no issuer"
 
 
 def join_identity(username: str, extra: Mapping[str, Sequence[str]]) -> JoinIdentity | None:

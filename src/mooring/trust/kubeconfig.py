@@ -79,6 +79,8 @@ class ExecPlugin:
     install_hint: str = ""
     provide_cluster_info: bool = False
     interactive_mode: str = ""
+    prints_token: bool = False
+    """True for a command that prints a token itself, and no ExecCredential. No kubeconfig says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from mooring.trust.doctor import SeenCertificate
 from mooring.trust.httpexchange import UNVERIFIED, HttpFailure, HttpRequest, HttpResponse
 from mooring.trust.httpproxy import Proxy
 from mooring.trust.httpsurl import dialled_host, url_of
+from mooring.trust.joinconfiguration import IdentityToken
 from mooring.trust.k3s.token import K3sToken
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser, address_of
 
@@ -56,6 +57,8 @@ class DoctorOptions:
     token: BootstrapToken | None = None
     tls_token: BootstrapToken | None = None
     """Token of the certificate request; None: `token`."""
+    identity: IdentityToken | None = None
+    """Identity token of the certificate request, in place of both."""
     pins: tuple[Pin, ...] = ()
     ca_hash: str = ""
     k3s_token: K3sToken | None = None
@@ -223,6 +226,8 @@ class Examination:
 
     def token_user(self) -> KubeconfigUser | None:
         """Return the user of the token of the certificate request; None without one."""
+        if self.options.identity is not None:
+            return self.options.identity.user()
         token = self.tls_token
         return KubeconfigUser("doctor", token=Secret(token.reveal())) if token is not None else None
 

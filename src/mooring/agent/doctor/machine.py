@@ -59,6 +59,8 @@ class LocalFiles:
     ca_problem: str = ""
     """Problem of the file of the CA, with the remedy after its last colon."""
     is_interrupted: bool = False
+    cluster_id: str = ""
+    """Id of the cluster of the membership; "" when it is not known."""
 
     @property
     def node_name(self) -> str:
@@ -103,6 +105,7 @@ def read_files(root: Path, data_dir: str = DATA_DIR) -> LocalFiles:
         tuple(state.exposures()),
         _ca_problem(state, pair),
         os.path.lexists(state.bootstrap) or os.path.lexists(state.pending_key),
+        state.read_cluster_id(),
     )
 
 
@@ -143,6 +146,7 @@ def _read_agent_files(agent: AgentFiles) -> LocalFiles:
         tuple(agent.exposures()),
         _server_ca_problem(agent.server_ca, ca_pem),
         os.path.lexists(agent.client.next_key),
+        agent.read_cluster_id(),
     )
 
 

@@ -30,6 +30,8 @@ async def check_name(exam: Examination, target: ProbedAddress) -> Judgement:
         return skipped("k3s's way: the supervisor says at the join whether the name is free")
     if user is None or target.trusted is None:
         return skipped("no bootstrap token is given that could look up Nodes")
+    if exam.options.identity is not None and not exam.options.node_name:
+        return skipped("a join rule may name the node: the join looks whether the name is free")
     try:
         async with exam.client(target.trusted, user) as client:
             existing = await client.get("nodes", name)
@@ -87,6 +89,8 @@ async def check_certificate(exam: Examination, target: ProbedAddress) -> Judgeme
     if way is None:
         return skipped("the certificate here is of another cluster")
     name = exam.files.node_name
+    # Before the certificate is sent: the CA of two clusters may be the same.
+    await registration.check_cluster((way,), exam.files.cluster_id, exam.clock)
     try:
         async with exam.client(way, user) as client:
             target.node = await client.get("nodes", name)

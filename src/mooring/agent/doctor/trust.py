@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from mooring.agent.doctor import supervisor
 from mooring.agent.doctor.examination import Examination, ProbedAddress
+from mooring.agent.join import REVIEW, REVIEW_PATH, RULES_ADVICE, identity_refusal
 from mooring.apimachinery.schema import Obj
 from mooring.client.cluster import ClusterClient
 from mooring.errors import ForbiddenError, MooringError, NotFoundError, UnauthorizedError
@@ -15,10 +17,8 @@ from mooring.trust.discovery.editedclusterinfo import credentials_in
 from mooring.trust.discovery.errors import NotSetUpError, SignatureMissingError, UnusableClusterInfoError
 from mooring.trust.discovery.fetch import pinned_ca, read_cluster_info
 from mooring.trust.doctor import WARNING, Judgement, failed, failed_by, ok, skipped, warning
-from mooring.trust.joinconfiguration import ByToken, vouched_cas
+from mooring.trust.joinconfiguration import ByAddress, vouched_cas
 
-REVIEW_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-REVIEW: Obj = {"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {}}
 ACCESS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 REQUESTS = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests", "verb": "create"}
 ACCESS: Obj = {
@@ -107,7 +107,7 @@ async def check_pin(exam: Examination, target: ProbedAddress) -> Judgement:
     found = exam.published(target, target.data)
     anchors = vouched_cas(found.ca_pem, options.pins, options.ca_hash)
     if options.token is not None:
-        by = ByToken((target.address,), options.token, options.pins, options.ca_hash)
+        by = ByAddress((target.address,), options.token, options.pins, options.ca_hash)
         await exam.drive(by.discover(exam.polling))
     else:
         await exam.drive(pinned_ca(target.way.server, options.pins))
@@ -122,11 +122,13 @@ async def check_pin(exam: Examination, target: ProbedAddress) -> Judgement:
 
 async def check_token(exam: Examination, target: ProbedAddress) -> Judgement:
     """Send the token, and ask the server for its user and whether it may request certificates."""
-    token, user = exam.tls_token, exam.token_user()
+    token, user, identity = exam.tls_token, exam.token_user(), exam.options.identity
     if exam.joins_k3s_way_alone and target.trusted is not None:
         return await supervisor.judge_token(exam, target, target.trusted.ca_pem)
-    if token is None or user is None:
+    if user is None:
         return skipped("no token is given")
+    named = str(identity) if identity is not None or token is None else f"token {token.id}"
+    facts: dict[str, Any] = {"tokenId": token.id} if token is not None and identity is None else {}
     if target.trusted is None:
         return skipped("no CA is known with which the server could be verified")
     async with exam.client(target.trusted, user) as client:
@@ -134,22 +136,24 @@ async def check_token(exam: Examination, target: ProbedAddress) -> Judgement:
             user_info = (await _reviewed(client, REVIEW_PATH, REVIEW)).get("userInfo") or {}
             may = (await _reviewed(client, ACCESS_PATH, ACCESS)).get("allowed", True)
         except UnauthorizedError as error:
+            if identity is not None:
+                return failed(identity_refusal(identity), RULES_ADVICE + explained_by(error.audit_id))
             return failed(
-                f'the server does not accept token id "{token.id}": it is unknown, was deleted or revoked, has expired, its '
-                "secret is wrong, it lacks the usage authentication, or it is not for the network of this machine",
+                f'the server does not accept token id "{facts["tokenId"]}": it is unknown, was deleted or revoked, has expired, '
+                "its secret is wrong, it lacks the usage authentication, or it is not for the network of this machine",
                 "list tokens on the server with `mooring token list`, make one with `mooring token create`"
                 + explained_by(error.audit_id),
-                tokenId=token.id,
+                **facts,
             )
     name, groups = str(user_info.get("username", "")), [str(one) for one in user_info.get("groups") or ()]
-    facts = {"tokenId": token.id, "username": name, "groups": groups}
+    facts |= {"username": name, "groups": groups}
     if not may:
         return failed(
-            f"the server accepts token {token.id} as {name}, and does not let it request certificates",
+            f"the server accepts {named} as {name}, and does not let it request certificates",
             "bind its groups to the ClusterRole system:node-bootstrapper",
             **facts,
         )
-    return ok(f"the server accepts token {token.id}{f' as {name}' if name else ''}", **facts)
+    return ok(f"the server accepts {named}{f' as {name}' if name else ''}", **facts)
 
 
 async def _reviewed(client: ClusterClient, path: str, review: Obj) -> Obj:

@@ -21,6 +21,7 @@ from itertools import combinations
 import click
 
 from mooring.api.certificates.requeststate import is_issued, parsed_request, requested_node
+from mooring.api.mooring.joinrule import PLURAL as JOIN_RULES
 from mooring.api.mooring.nodeidentity import keys_of
 from mooring.apimachinery.schema import Obj
 from mooring.authn.lastuses import BOOTSTRAP_LAST_USED
@@ -50,6 +51,7 @@ from mooring.settings.declaration import split_commas
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE as TOKEN_NAMESPACE
 from mooring.trust.bootstraptoken.tokensecret import SECRET_TYPE, from_secret
 from mooring.trust.discovery.errors import NotKubernetesError
+from mooring.trust.joinrule import Condition, JoinRule, JoinRuleError, fits_pattern, read_rule
 from mooring.trust.kubeconfig import Selected
 
 HIGH, MEDIUM, LOW = SEVERITIES = ("high", "medium", "low")
@@ -504,12 +506,92 @@ async def _duplicates(gathering: Gathering) -> Sequence[Risk]:
     ]
 
 
+# Join rules.
+
+_PROVIDERS: Mapping[str, tuple[Collection[str], str]] = {
+    "https://token.actions.githubusercontent.com": (
+        ("repository", "repository_id", "repository_owner", "repository_owner_id", "sub", "job_workflow_ref"),
+        "repository_id",
+    ),
+    "https://gitlab.com": (("project_id", "project_path", "namespace_id", "namespace_path", "sub"), "project_id"),
+    "https://accounts.google.com": (
+        ("sub", "email", "/google/compute_engine/project_id", "/google/compute_engine/project_number"),
+        "/google/compute_engine/project_id",
+    ),
+}
+"""Claims of which one says whose token it is, for issuers that serve everybody, and the one to add."""
+_PULL_REQUESTS: Mapping[str, tuple[Collection[str], str]] = {
+    "https://token.actions.githubusercontent.com": (
+        ("ref", "sub", "environment", "event_name", "job_workflow_ref"),
+        "ref",
+    ),
+}
+"""Claims of which one keeps pull requests out, and the one to add."""
+
+
+async def _wide_rules(gathering: Gathering) -> Sequence[Risk]:
+    listing = partial(gathering.client.list, JOIN_RULES)
+    return wide_rules((await gathering.once("join rules", listing)).items)
+
+
+def wide_rules(rules: Iterable[Obj]) -> list[Risk]:
+    """Judge the conditions of join rules: each must say whose tokens fit. One that cannot be read lets nobody in."""
+    found = []
+    for obj in rules:
+        try:
+            rule = read_rule(obj)
+        except JoinRuleError:
+            continue
+        found += [Risk(rule.name, message, remedy) for message, remedy in _too_wide(rule)]
+    return found
+
+
+def _too_wide(rule: JoinRule) -> Iterable[tuple[str, str]]:
+    """Return what makes a rule too wide, each with the remedy."""
+    named = {one.claim for one in rule.conditions if one.claim}
+    if not named:
+        yield (
+            "expressions alone decide, and no claim has a value or a pattern",
+            "add --claim NAME=VALUE to the rule, such as " + _PROVIDERS.get(rule.issuer, ((), "sub"))[1],
+        )
+        return
+    for one in rule.conditions:
+        if one.pattern and not any(map(str.isalnum, one.pattern.partition("*")[0])):
+            yield (
+                f"the pattern {one.pattern} of {one.claim} fits values with any beginning",
+                f"begin --claim-pattern {one.claim}= with the name of an owner",
+            )
+    claims, wanted = _PROVIDERS.get(rule.issuer, (named, ""))
+    if not any(_decides(one, claims) for one in rule.conditions):
+        yield (
+            "no claim says whose tokens fit, and the issuer gives them to everybody",
+            f"add --claim {wanted}=VALUE to the rule",
+        )
+    claims, wanted = _PULL_REQUESTS.get(rule.issuer, (named, ""))
+    if not any(_decides(one, claims) and not _fits_pull_requests(one) for one in rule.conditions):
+        yield (
+            "no claim keeps out pull requests, which come from forks, too",
+            f"add --claim {wanted}=VALUE to the rule",
+        )
+
+
+def _decides(one: Condition, claims: Collection[str]) -> bool:
+    """Return whether a condition is about one of these claims. Of an expression it is enough that it names one."""
+    return one.claim in claims or any(claim.rpartition("/")[2] in one.expression for claim in claims)
+
+
+def _fits_pull_requests(one: Condition) -> bool:
+    """Return whether a condition on the subject, such as `repo:org/app:*`, fits the one of a pull request."""
+    return one.claim == "sub" and fits_pattern((one.pattern or one.value).rpartition(":")[2], "pull_request")
+
+
 CHECKS: Mapping[str, Check] = {
     "token-without-end": Check(HIGH, "a token that leaks lets machines in for ever", of_tokens(endless_token)),
     "token-without-limit": Check(
         MEDIUM, "a token that leaks lets in any machine until it expires", of_tokens(unlimited_token)
     ),
     "token-idle": Check(LOW, "a token that is not needed can only leak", of_tokens(idle_token)),
+    "join-rule-too-wide": Check(HIGH, "whoever gets such a token lets a machine in", _wide_rules),
     "rights-of-everyone": Check(
         HIGH, "everyone who can reach the server, or has a token, has these rights", _broad_rights
     ),

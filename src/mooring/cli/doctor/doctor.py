@@ -53,6 +53,8 @@ FIELDS = (
     "token",
     "discovery_token",
     "tls_bootstrap_token",
+    "identity_token_file",
+    "identity_token_command",
     "discovery_token_ca_cert_hash",
     "discovery_file",
     "node_name",
@@ -182,7 +184,7 @@ def _options(given: Given, file: AgentFile, seconds: float) -> DoctorOptions:
         return _with_k3s_join(given, file, options)
     if settings.discovery_file:
         wanted = replace(settings, allow_discovery_credentials=True)
-    elif settings.token or settings.discovery_token or settings.tls_bootstrap_token:
+    elif settings.has_credential:
         # A member needs no address: that of its files is as good.
         address = settings.address or tuple(address_of(one.server) for one in read_files(root, data_dir).clusters)
         if not address:

@@ -32,7 +32,7 @@ from mooring.trust.discovery.file import document_cluster, fetch_document
 from mooring.trust.discovery.trustedcluster import TrustedCluster
 from mooring.trust.doctor import FinishedStep
 from mooring.trust.httpexchange import SHORTEST_WAIT
-from mooring.trust.joinconfiguration import STDIN, ByFile, ByToken, ByUrl, JoinPlan
+from mooring.trust.joinconfiguration import STDIN, ByAddress, ByFile, ByUrl, JoinPlan
 from mooring.trust.k3s.refusals import CredentialRefusedError, NodeRefusedError
 from mooring.trust.kubeconfig import address_of
 
@@ -107,10 +107,11 @@ async def with_join(options: DoctorOptions, plan: JoinPlan | None, join: JoinOpt
 async def with_plan(options: DoctorOptions, plan: JoinPlan) -> DoctorOptions:
     """Return the options with what a plan knows of the cluster. Raises ConfigError, PeerError."""
     by = plan.discovery
-    if isinstance(by, ByToken):
+    if isinstance(by, ByAddress):
         options = replace(options, addresses=by.endpoints, token=by.token, pins=by.pins, ca_hash=by.ca_hash)
-        return replace(options, tls_token=plan.tls_token)
-    return replace(options, document=await _document(by, options.timeout), token=plan.tls_token)
+        return replace(options, tls_token=plan.tls_token, identity=plan.identity)
+    document = await _document(by, options.timeout)
+    return replace(options, document=document, token=plan.tls_token, identity=plan.identity)
 
 
 async def with_k3s_join(options: DoctorOptions, plan: AgentPlan) -> DoctorOptions:

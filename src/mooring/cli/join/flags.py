@@ -235,7 +235,8 @@ def read_config(given: Given) -> AgentFile:
 def names_discovery(given: Given, settings: JoinSettings) -> bool:
     """Return whether a join is asked for. The address of a file or a variable alone does not: it stays when the token is gone."""
     is_addressed = "address" in given.flags
-    return bool(is_addressed or settings.token or settings.discovery_token or settings.discovery_file)
+    has_identity = settings.identity_token_file or settings.identity_token_command
+    return bool(is_addressed or settings.token or settings.discovery_token or settings.discovery_file or has_identity)
 
 
 def join_options(settings: JoinSettings, given: Given, **more: Any) -> JoinOptions:

@@ -73,7 +73,7 @@ def join(
     given.add(file)
     settings = given.read(JoinSettings)
     options = join_options(settings, given, dry_run=dry_run, discover_only=discover_only)
-    if not (settings.token or settings.discovery_token or settings.tls_bootstrap_token or settings.discovery_file):
+    if not settings.has_credential:
         # Without a token the files here are all that there is, and those of another machine must not be used.
         recovery.check_machine(options)
     is_alone = not names_discovery(given, settings) and not discover_only

@@ -204,6 +204,7 @@ MACHINE = ObjectName("authorizedmachine", "authorizedmachines", "machine", "mach
 REVOCATION = ObjectName(
     "certificaterevocation", "certificaterevocations", "revocation", "revocations", group="mooring.dev"
 )
+JOIN_RULE = ObjectName("joinrule", "joinrules", group="mooring.dev")
 TOKEN = ObjectName("secret", "secrets", prefix="bootstrap-token-")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 DURATION, DAYS = GoDuration(), DaysDuration()

@@ -56,7 +56,7 @@ class ExecCredential:
 
 async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
     """Run the plugin once. Raises ConfigError that names the command."""
-    if plugin.api_version not in API_VERSIONS:
+    if plugin.api_version not in API_VERSIONS and not plugin.prints_token:
         raise ConfigError(
             f'exec plugin "{plugin.command}": apiVersion {plugin.api_version} is not supported, '
             f"use one of {', '.join(API_VERSIONS)}"
@@ -76,26 +76,31 @@ async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
     except OSError as error:
         hint = f"; {plugin.install_hint}" if plugin.install_hint else ""
         reason = (error.strerror or str(error)).lower()
-        raise ConfigError(f'exec plugin "{plugin.command}" cannot be run: {reason}{hint}') from None
+        raise ConfigError(f"{_named(plugin)} cannot be run: {reason}{hint}") from None
     except ValueError:
         raise ConfigError(
-            f'exec plugin "{plugin.command}" cannot be run: its command, an argument or a variable has a NUL, or the name of a '
-            'variable has "="'
+            f"{_named(plugin)} cannot be run: its command, an argument or a variable has a NUL, or the name of a variable has "
+            '"="'
         ) from None
     try:
         async with asyncio.timeout(TIMEOUT):
-            output = await _read_output(process, plugin.command)
+            output = await _read_output(process, _named(plugin))
             status = await process.wait()
     except TimeoutError:
-        raise ConfigError(f'exec plugin "{plugin.command}" gave no credential within {TIMEOUT:g} s') from None
+        raise ConfigError(f"{_named(plugin)} gave no credential within {TIMEOUT:g} s") from None
     finally:
         if process.returncode is None:
             # Also after a cancellation: a plugin that waits for a person would stay.
             process.kill()
             await process.wait()
     if status != 0:
-        raise ConfigError(f'exec plugin "{plugin.command}" failed with exit status {status}; run it by hand to see why')
+        raise ConfigError(f"{_named(plugin)} failed with exit status {status}; run it by hand to see why")
     return _parse_credential(plugin, output)
+
+
+def _named(plugin: ExecPlugin) -> str:
+    """Return the name of a plugin in messages. A line for a shell may hold more than a name, and is not repeated."""
+    return "the command of --identity-token-command" if plugin.prints_token else f'exec plugin "{plugin.command}"'
 
 
 def _program(command: str) -> str:
@@ -114,13 +119,13 @@ def _program(command: str) -> str:
     return found
 
 
-async def _read_output(process: asyncio.subprocess.Process, command: str) -> bytes:
+async def _read_output(process: asyncio.subprocess.Process, name: str) -> bytes:
     assert process.stdout is not None  # requested above
     output = b""
     while chunk := await process.stdout.read(65536):
         output += chunk
         if len(output) > MAX_OUTPUT:
-            raise ConfigError(f'exec plugin "{command}" printed more than {MAX_OUTPUT} bytes')
+            raise ConfigError(f"{name} printed more than {MAX_OUTPUT} bytes")
     return output
 
 
@@ -149,7 +154,12 @@ def _exec_info(plugin: ExecPlugin, cluster: Cluster, interactive: bool) -> Obj:
 
 
 def _parse_credential(plugin: ExecPlugin, output: bytes) -> ExecCredential:
-    name = f'exec plugin "{plugin.command}"'
+    name = _named(plugin)
+    if plugin.prints_token:
+        if not output.strip():
+            # Without one the request would be anonymous.
+            raise ConfigError(f"{name} printed no token")
+        return ExecCredential(Secret(output.strip()))
     try:
         printed: Any = json.loads(output)
     except (ValueError, RecursionError):

@@ -16,7 +16,7 @@ from mooring.pki.x509 import bundles
 from mooring.trust.answertext import after_colon, answer_text, explained_by, in_brackets
 from mooring.trust.bootstraptoken.token import BootstrapToken
 from mooring.trust.discovery import clusterinfo, errors
-from mooring.trust.discovery.clusterinfo import NAME, PATH
+from mooring.trust.discovery.clusterinfo import NAME, PATH, SUPERSEDED_KEY
 from mooring.trust.discovery.errors import (
     CaHashMismatchError,
     ClusterInfoChangedError,
@@ -46,7 +46,7 @@ from mooring.trust.httpexchange import (
     Wait,
     send,
 )
-from mooring.trust.httpsurl import url_of
+from mooring.trust.httpsurl import is_https, url_of
 from mooring.trust.kubeconfig import Cluster, KubeconfigError, KubeconfigUser, address_of, discovery_cluster
 from mooring.trust.kubeconfigtext import parse_kubeconfig
 
@@ -312,7 +312,7 @@ def _json_object(step: str, body: bytes) -> Mapping[str, Any]:
     return value
 
 
-# Verification of a server by the pins of its CA alone, for a user with credentials of their own and no bootstrap token.
+# Verification of a server by the pins of its CA alone, for a user or a machine with credentials of its own and no bootstrap token.
 #
 # Steps (docs/protocol/discovery-and-join.md; the numbers in error messages are the same):
 #  1. fetch cluster-info without verification and without credentials: it names the CA of the server;
@@ -340,18 +340,54 @@ def named_pins(server: str) -> Exchange[tuple[Pin, ...]]:
     return pins_of((yield from _named_ca(server)))
 
 
-def pinned_ca(server: str, pins: Collection[Pin]) -> Exchange[bytes]:
-    """Return the pinned certificates of the CA of `server` (an https URL), as PEM. Raises DiscoveryError."""
+def _named_and_pinned(server: str, pins: Collection[Pin]) -> Exchange[bytes]:
+    """Return those certificates of the CA that an unverified cluster-info names that are pinned, as PEM. Raises DiscoveryError."""
     pinned = check_pins((yield from _named_ca(server)), pins, f"comparing the CA of {server} with the pins (step 2)")
     # Without other certificates of the bundle: one beside the pinned CA may be an attacker's.
-    ca_pem = bundles.certificates_pem(pinned)
+    return bundles.certificates_pem(pinned)
 
+
+def pinned_ca(server: str, pins: Collection[Pin]) -> Exchange[bytes]:
+    """Return the pinned certificates of the CA of `server` (an https URL), as PEM. Raises DiscoveryError."""
+    ca_pem = yield from _named_and_pinned(server, pins)
     step = f"fetching cluster-info from {server} with TLS verified (step 3)"
     reply = yield from send(cluster_info_request(server, Trust(ca_pem)))
     # TLS has proved the server.
     with suppress(ForbiddenAnswerError):
         read_cluster_info(step, reply)
     return ca_pem
+
+
+def fetch_published(cluster: Cluster) -> DiscoveryExchange[TrustedCluster]:
+    """Return the cluster-info of a server that the CAs of `cluster` verify. Raises DiscoveryError."""
+    if not is_https(cluster.server) or cluster.insecure_skip_tls_verify:
+        raise DiscoveryError(
+            f"reading cluster-info of {cluster.server}",
+            "nothing proves what it publishes, because TLS is not used or not verified; correct the address of the server",
+        )
+    step = f"fetching cluster-info from {cluster.server} with TLS verified"
+    data = read_public(step, (yield from send(cluster_info_request(cluster.server, trust_of(cluster)))))
+    if clusterinfo.KUBECONFIG_KEY not in data:
+        raise UnusableClusterInfoError(step, f'it has no key "{clusterinfo.KUBECONFIG_KEY}"')
+    config, found = published_cluster(step, data[clusterinfo.KUBECONFIG_KEY])
+    superseded = frozenset(data.get(SUPERSEDED_KEY, "").split(",")) - {""}
+    return replace(trusted_cluster(step, config, found, "member"), superseded=superseded)
+
+
+def discover_by_pins(
+    endpoints: Sequence[str], pins: Collection[Pin], polling: Polling = Polling()
+) -> DiscoveryExchange[TrustedCluster]:
+    """Discover a cluster by the pins of its CA alone. `endpoints` are `host:port`, tried in turn. Raises DiscoveryError.
+
+    What cluster-info says is believed in step 3, where a server with the pinned CA says it.
+    """
+
+    def attempt(endpoint: str) -> DiscoveryExchange[TrustedCluster]:
+        server = url_of(endpoint)
+        ca_pem = yield from _named_and_pinned(server, pins)
+        return replace((yield from fetch_published(Cluster("", server, ca_pem))), via="pins")
+
+    return (yield from Rounds(polling).first_that_passes(endpoints, attempt))
 
 
 # Proof of the way to a discovered cluster, for a file that another program uses: exactly what is written is tried first.

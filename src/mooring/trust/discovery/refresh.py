@@ -22,31 +22,23 @@ from typing import Any
 
 from mooring.apimachinery.schema import Obj
 from mooring.pki.x509 import bundles
-from mooring.trust.discovery import clusterinfo
-from mooring.trust.discovery.clusterinfo import SUPERSEDED_KEY
 from mooring.trust.discovery.errors import (
     AnotherClusterError,
     CertificateError,
     DiscoveryError,
-    UnusableClusterInfoError,
 )
 from mooring.trust.discovery.fetch import (
     DiscoveryExchange,
     Notice,
-    cluster_info_request,
+    fetch_published,
     prove_server,
-    read_public,
-    trust_of,
 )
 from mooring.trust.discovery.trustedcluster import (
     TrustedCluster,
     check_same_cluster,
     learned_beside,
-    published_cluster,
-    trusted_cluster,
 )
-from mooring.trust.httpexchange import send
-from mooring.trust.httpsurl import is_https, url_of
+from mooring.trust.httpsurl import url_of
 from mooring.trust.kubeconfig import Cluster, address_of
 
 BASE = "mooring.dev/cluster-info"
@@ -367,7 +359,7 @@ def first_published(addresses: Sequence[Cluster], known_id: str) -> DiscoveryExc
         if last is not None:
             yield Notice(str(last), keep=True)
         try:
-            published = yield from _fetch_published(one)
+            published = yield from fetch_published(one)
             check_same_cluster(one.server, known_id, published.cluster_id)
             return one, published
         except DiscoveryError as error:
@@ -375,19 +367,3 @@ def first_published(addresses: Sequence[Cluster], known_id: str) -> DiscoveryExc
     # A member knows an address at least.
     assert last is not None
     raise last
-
-
-def _fetch_published(cluster: Cluster) -> DiscoveryExchange[TrustedCluster]:
-    """Return the cluster-info of a server that the CAs of `cluster` verify. Raises DiscoveryError."""
-    if not is_https(cluster.server) or cluster.insecure_skip_tls_verify:
-        raise DiscoveryError(
-            f"reading cluster-info of {cluster.server}",
-            "nothing proves what it publishes, because TLS is not used or not verified; correct the address of the server",
-        )
-    step = f"fetching cluster-info from {cluster.server} with TLS verified"
-    data = read_public(step, (yield from send(cluster_info_request(cluster.server, trust_of(cluster)))))
-    if clusterinfo.KUBECONFIG_KEY not in data:
-        raise UnusableClusterInfoError(step, f'it has no key "{clusterinfo.KUBECONFIG_KEY}"')
-    config, found = published_cluster(step, data[clusterinfo.KUBECONFIG_KEY])
-    superseded = frozenset(data.get(SUPERSEDED_KEY, "").split(",")) - {""}
-    return replace(trusted_cluster(step, config, found, "member"), superseded=superseded)
