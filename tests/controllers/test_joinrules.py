@@ -15,7 +15,8 @@ from mooring.api.mooring.joinrule import JUDGED, MAX_JOINS, joins_of
 from mooring.api.view import FixedView, Views
 from mooring.apimachinery.schema import Obj
 from mooring.clock import rfc3339
-from mooring.controllers.actions import Create, RecordIssuance, Update
+from mooring.controllers.actions import Action, CheckAccess, Controller, Create, RecordIssuance, Update
+from mooring.controllers.certificates.approval import CsrApprover
 from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation, joining_silence
 from mooring.controllers.certificates.requester import JoinRuleCheck, name_allowance
 from mooring.controllers.certificates.sanpolicy.ownership import NameOwnership
@@ -132,6 +133,7 @@ def test_nothing_stands_in_the_way_of(rules: list[Obj], changes: dict[str, Any])
 
 
 ANY_CI = identity(rule(nodeName="ci-*"), node_name="ci-*")
+CA = ThrowawayCA(now=NOW)
 LATE = NOW + HOUR + JUDGED + timedelta(seconds=1)
 
 
@@ -263,9 +265,97 @@ def test_no_join_is_counted_while_a_restored_store_may_have_forgotten_others() -
     assert not precondition(views(configmaps=tombstone_list("node.n2")), NOW)
 
 
-# -- records ------------------------------------------------------------------------------------------------------------
+# -- one gate for the approver and the signer -----------------------------------------------------------------------------
 
-CA = ThrowawayCA(now=NOW)
+CHECKS = (JoinRuleCheck(trusts_source_address=True),)
+
+
+def stored(*conditions: Obj) -> Obj:
+    csr = request()
+    spec = {**csr["spec"], "signerName": KUBE_APISERVER_CLIENT_KUBELET, "usages": ["digital signature", "client auth"]}
+    return {**csr, "spec": spec, "status": {"conditions": list(conditions)} if conditions else {}}
+
+
+def approved(reason: str) -> Obj:
+    return {"type": "Approved", "status": "True", "reason": reason}
+
+
+def actions_of(controller: Controller, csr: Obj, *rules: Obj) -> list[Action]:
+    """Return what a controller does where the requester has every right."""
+    actions = plan(controller, ("", "join"), views(certificatesigningrequests=[csr], joinrules=rules))
+    return list(actions[0].then(True)) if isinstance(actions[0], CheckAccess) else actions
+
+
+def outcome(actions: list[Action]) -> tuple[str, str]:
+    """Return type and reason of the condition that is written."""
+    (update,) = (one for one in actions if isinstance(one, Update) and one.plural == "certificatesigningrequests")
+    condition = update.obj["status"]["conditions"][-1]
+    return condition["type"], condition["reason"]
+
+
+JOINED = rule(join("a", MACHINE))
+
+
+@pytest.mark.parametrize(
+    ("rules", "condition"),
+    [
+        pytest.param([JOINED], ("Approved", "AutoApproved"), id="a key that is recorded"),
+        pytest.param([rule(join("a", record(STRANGER)))], ("Denied", "IdentityTokenUsed"), id="a token of another key"),
+        pytest.param(
+            [rule(requireApproval=True)], ("NeedsApproval", "JoinRuleRequiresApproval"), id="a person is required"
+        ),
+        pytest.param([], ("NeedsApproval", "JoinRuleDeleted"), id="a rule that was deleted since"),
+        pytest.param([rule(audiences=["b"])], ("NeedsApproval", "JoinRuleChanged"), id="a rule that was edited since"),
+        pytest.param([rule(claims=[])], ("NeedsApproval", "JoinRuleUnreadable"), id="a rule with a mistake since"),
+    ],
+)
+def test_what_the_approver_decides(rules: list[Obj], condition: tuple[str, str]) -> None:
+    assert outcome(actions_of(CsrApprover(CHECKS), stored(), *rules)) == condition
+
+
+def test_a_key_is_recorded_before_its_approval() -> None:
+    """An action that fails, as by the resourceVersion of the rule, ends those behind it."""
+    actions = actions_of(CsrApprover(CHECKS), stored(), rule())
+    assert [one.plural for one in actions if isinstance(one, Update)] == ["joinrules", "certificatesigningrequests"]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param([], id="deleted"),
+        pytest.param([rule(join("a", MACHINE), audiences=["b"])], id="edited"),
+        pytest.param([rule(join("a", MACHINE), requireApproval=True)], id="edited so that it requires a person"),
+        pytest.param([rule(join("a", record(STRANGER)))], id="used by another key"),
+    ],
+)
+def test_an_approval_is_judged_at_its_commit_by_the_rule_of_then(rules: list[Obj]) -> None:
+    (update,) = actions_of(CsrApprover(CHECKS), stored(), JOINED)
+    assert isinstance(update, Update)
+    assert update.precondition is not None
+    assert update.precondition(views(joinrules=[JOINED]), NOW)
+    assert not update.precondition(views(joinrules=rules), NOW)
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        pytest.param(
+            [rule(join("a", MACHINE), requireApproval=True)], "JoinRuleRequiresApproval", id="a person is required"
+        ),
+        pytest.param([], "JoinRuleDeleted", id="the rule is gone"),
+        pytest.param([rule(join("a", MACHINE), audiences=["b"])], "JoinRuleChanged", id="the rule was edited"),
+        pytest.param([rule(join("a", record(STRANGER)))], "IdentityTokenUsed", id="the token has let in another key"),
+    ],
+)
+def test_the_signer_judges_again_what_no_person_approved(rules: list[Obj], reason: str) -> None:
+    signer = CsrSigner(CA.cluster_ca.for_signer, checks=CHECKS, signing_duration=SIGNING_DURATION)
+    assert outcome(actions_of(signer, stored(approved("AutoApproved")), *rules)) == ("Failed", reason)
+    by_person = actions_of(signer, stored(approved("ApprovedByHand")), *rules)
+    counts = any(isinstance(one, Update) and one.plural == "joinrules" for one in by_person)
+    assert counts or any(isinstance(one, RecordIssuance) for one in by_person)
+
+
+# -- records ------------------------------------------------------------------------------------------------------------
 
 
 def signed(csr: Obj) -> Obj:

@@ -27,8 +27,12 @@ from mooring.trust.joinrule import (
     fits,
     fits_pattern,
     join_identity,
+    looks_like_jwt,
+    named_node,
     node_name_from,
+    placeholders,
     read_rule,
+    stated,
     texts_of,
     unique_value,
     use_of,
@@ -420,3 +424,63 @@ def test_a_long_subject_is_cut() -> None:
 def test_a_part_of_what_is_stated_is_an_error(extra: dict[str, tuple[str, ...]]) -> None:
     with pytest.raises(JoinRuleError, match="not stated"):
         join_identity("system:joinrule:ci", extra)
+
+
+# -- what a joining machine reads -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("user", "name"),
+    [
+        pytest.param({"extra": {"join.mooring.dev/node-name": ["ci-1"]}}, "ci-1", id="a name"),
+        pytest.param({"extra": {"join.mooring.dev/node-name": ["ci-*"]}}, "", id="a pattern"),
+        pytest.param({"extra": {"join.mooring.dev/node-name": []}}, "", id="an empty list"),
+        pytest.param({"extra": {"join.mooring.dev/node-name": "ci-1"}}, "", id="no list"),
+        pytest.param({"extra": {"join.mooring.dev/node-name": [1]}}, "", id="no text"),
+        pytest.param({"extra": {}}, "", id="no name"),
+        pytest.param({"extra": []}, "", id="no attributes"),
+        pytest.param({}, "", id="nothing"),
+    ],
+)
+def test_the_name_that_a_rule_gives(user: Obj, name: str) -> None:
+    assert named_node(user) == name
+
+
+@pytest.mark.parametrize(
+    ("claims", "text"),
+    [
+        pytest.param({}, "it names no issuer", id="nothing"),
+        pytest.param(
+            {"iss": ISSUER, "aud": ["a", "b"]}, f'issuer "{ISSUER}", audience "a", "b"', id="issuer and audiences"
+        ),
+        pytest.param({"aud": list("abcd")}, 'audience "a", "b", "c"', id="three of many audiences"),
+        pytest.param({"iss": "x" * 1000}, f'issuer "{"x" * 128}"', id="a long issuer"),
+        pytest.param({"exp": NOW.timestamp()}, "until 2026-01-01T00:00:00Z", id="an end"),
+        *(
+            pytest.param({"iss": "i", "exp": exp}, 'issuer "i"', id=f"an end that is none: {exp!r}")
+            for exp in (1e300, float("inf"), float("nan"), "x", None, [1])
+        ),
+        pytest.param({"iss": {"a": "b"}, "sub": "secret"}, "it names no issuer", id="an issuer that is an object"),
+    ],
+)
+def test_what_a_token_says_of_itself(claims: Mapping[str, Any], text: str) -> None:
+    assert stated(claims) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_token"),
+    [
+        pytest.param("eyJhIjoxfQ.eyJhIjoxfQ.AA", True, id="a token"),
+        pytest.param(" eyJhIjoxfQ.eyJhIjoxfQ.AA\n", True, id="with blanks"),
+        pytest.param("eyJhIjoxfQ.eyJhIjoxfQ.", True, id="without a signature"),
+        pytest.param("token.jwt", False, id="a file"),
+        pytest.param("eyJ.txt", False, id="a file that begins like one"),
+        pytest.param("cat eyJhIjoxfQ.eyJhIjoxfQ.AA", False, id="a command"),
+    ],
+)
+def test_a_token_in_place_of_a_file(text: str, is_token: bool) -> None:
+    assert looks_like_jwt(text) is is_token
+
+
+def test_claims_of_a_template() -> None:
+    assert list(placeholders("{a}-{/b/c}.{a}")) == ["a", "/b/c", "a"]
