@@ -22,6 +22,7 @@ from mooring.authn.joinrule import JoinRuleAuthenticator
 from mooring.authn.oidc.authenticator import HOLD, KEEP
 from mooring.authn.verdict import Accepted, Deferred, NotMine, Rejected
 from mooring.clock import rfc3339
+from mooring.errors import ConfigError
 from mooring.identity import UserInfo
 from mooring.pki.jwt.keyset import KeySet
 from mooring.secret import Secret
@@ -103,9 +104,12 @@ class Room:
         self.views: dict[str, View] = {"joinrules": self.rules, "namespaces": CLUSTER_ID}
         self.targets: list[tuple[str, bytes]] = []
         self.changes = 0
+        self.unusable = b"none"
         self.authenticator = JoinRuleAuthenticator(self.target_for, self.keys_changed, max_remembered=8)
 
     def target_for(self, url: str, ca_pem: bytes) -> str:
+        if ca_pem == self.unusable:
+            raise ConfigError("the CA to verify the server with cannot be used: unknown")
         self.targets.append((url, ca_pem))
         return f"join-rule/{url}"
 
@@ -578,6 +582,19 @@ def test_a_private_ca_goes_to_the_target() -> None:
     room = Room(rule(issuer={"url": ISSUER, "certificateAuthority": CA}))
     assert room.node(token()) == "ci ci-17"
     assert room.targets == [(ISSUER, CA.encode())]
+
+
+def test_a_ca_that_cannot_be_used_refuses_the_tokens_of_its_rule_and_no_others() -> None:
+    with_ca = rule("a", issuer={"url": ISSUER, "certificateAuthority": CA})
+    for rules, told in (((with_ca,), ""), ((with_ca, rule("b")), "b ci-17")):
+        room = Room(*rules)
+        room.unusable = CA.encode()
+        assert room.node(token()) == told
+    room = Room(with_ca)
+    room.unusable = CA.encode()
+    assert room.refusal(token()) == (
+        "provider-not-ready", "join rule a: the CA to verify the server with cannot be used: unknown",
+    )  # fmt: skip
 
 
 def test_an_acceptance_stands_on_the_rule() -> None:

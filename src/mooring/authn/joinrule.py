@@ -43,6 +43,7 @@ from mooring.authn.oidc.settings import SIGNING_ALGORITHMS
 from mooring.authn.reasons import WRONG_AUDIENCE, Code
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import MAX_REMEMBERED, VerifiedTokens
+from mooring.errors import ConfigError
 from mooring.identity import BOOTSTRAPPERS, JOIN_RULE_PREFIX, UserInfo
 from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.token import Claims, audiences, claimed_issuer, decode_unverified
@@ -204,7 +205,10 @@ class JoinRuleAuthenticator:
         changed: Callable[[], None] = lambda: None,
         max_remembered: int = MAX_REMEMBERED,
     ) -> None:
-        """`target_for` returns the name of the target for a URL and its CAs. `changed` is called after a change of keys."""
+        """`target_for` returns the name of the target for a URL and its CAs, or raises ConfigError for CAs that cannot be used.
+
+        `changed` is called after a change of keys.
+        """
         self.rules = JoinRules()
         self._target_for = target_for
         self._changed = changed
@@ -262,7 +266,12 @@ class JoinRuleAuthenticator:
         verified: dict[JwtIssuer, Deferred | Rejected | None] = {}
         first: Deferred | Rejected | None = None
         for one in rules:
-            issuer = self._issuer(one.rule, now)
+            try:
+                issuer = self._issuer(one.rule, now)
+            except ConfigError as error:
+                # OpenSSL takes less than the validation of a rule. The next rule may have another CA.
+                refusals.append(Rejected(NOT_READY, f"join rule {one.rule.name}: {error}"))
+                continue
             if issuer not in verified:
                 verified[issuer] = self._verify(issuer, raw.decode("utf-8", "surrogateescape"), header, now)
             if verified[issuer] is not None:
