@@ -114,6 +114,19 @@ def counted(finding: CheckResult | None) -> list[tuple[str, str]]:
 A, B = use_of(ISSUER, "a"), use_of(ISSUER, "b")
 
 
+def test_a_rule_that_had_ended_lets_nobody_in_elsewhere_either() -> None:
+    """kube-apiserver accepts tokens by the configuration that was printed."""
+    made = {**request(), "metadata": {**request()["metadata"], "creationTimestamp": rfc3339(NOW)}}
+    ended = rule(expirationTimestamp=rfc3339(NOW))
+    hold = found(ended, csr=made)
+    assert isinstance(hold, Hold)
+    assert (hold.reason, hold.denies) == ("JoinRuleEnded", True)
+    assert not isinstance(found(ended, csr=made, person=True), Hold)
+    assert not isinstance(found(rule(expirationTimestamp=rfc3339(NOW + HOUR)), csr=made), Hold), (
+        "it ended while it waited"
+    )
+
+
 @pytest.mark.parametrize(
     ("rules", "changes"),
     [

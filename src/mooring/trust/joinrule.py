@@ -97,8 +97,8 @@ class JoinRule:
     issuer: str
     discovery_url: str = ""
     ca_pem: bytes = b""
-    keys: KeySet | None = field(default=None, repr=False)
-    """Keys that the rule itself holds; None where the issuer publishes them."""
+    keys: KeySet | None = field(default=None, repr=False, compare=False)
+    """Keys that the rule itself holds; None where the issuer publishes them. `digest` covers their text."""
     audiences: tuple[str, ...] = ()
     conditions: tuple[Condition, ...]
     node_name: str = ""

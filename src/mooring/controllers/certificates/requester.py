@@ -20,7 +20,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn import revocations
 from mooring.authn.x509 import ClientCrls
-from mooring.clock import rfc3339
+from mooring.clock import moment_of, rfc3339
 from mooring.controllers.actions import Update
 from mooring.controllers.bootstrap import SECRETS, is_token
 from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
@@ -222,6 +222,7 @@ TOKEN_REQUIRES_APPROVAL = "TokenRequiresApproval"  # noqa: S105 - a reason, no s
 RULE_DELETED = "JoinRuleDeleted"
 RULE_CHANGED = "JoinRuleChanged"
 RULE_UNREADABLE = "JoinRuleUnreadable"
+RULE_ENDED = "JoinRuleEnded"
 RULE_REQUIRES_APPROVAL = "JoinRuleRequiresApproval"
 RULE_USED_UP = "JoinRuleUsedUp"
 RULE_FULL = "JoinRuleFull"
@@ -241,6 +242,7 @@ class LimitNames:
     node_name: str
     require_approval: str
     another: str
+    another_name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,9 +270,16 @@ class NameAllowance:
     restrictions: Restrictions
 
 
-_OF_TOKENS = LimitNames(MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, REQUIRE_APPROVAL, "make another: mooring token create")
+_OF_TOKENS = LimitNames(
+    MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, REQUIRE_APPROVAL, "make another: mooring token create", "use another token"
+)
 _OF_RULES = LimitNames(
-    "spec.maxJoins", "spec.allowedCIDRs", "spec.nodeName", "spec.requireApproval", "raise it, or make another rule"
+    "spec.maxJoins",
+    "spec.allowedCIDRs",
+    "spec.nodeName",
+    "spec.requireApproval",
+    "raise it, or make another rule",
+    "leave --node-name out",
 )
 
 
@@ -383,6 +392,10 @@ class JoinRuleCheck:
                 f"the join rule {name} was changed after this request: delete the request, so that the machine asks again, or "
                 "approve it by hand",
             )
+        made = moment_of(pending.csr["metadata"].get("creationTimestamp"))
+        if made is not None and rule.has_ended(made) and pending.automatic:
+            # Another API server accepts its tokens until its configuration is made again.
+            return Hold(RULE_ENDED, f"the join rule {name} had ended when this request was made", denies=True)
         stated = identity.node_name
         # Another API server states the name by expressions. An empty one, or a * of a claim, would allow other names.
         is_given = bool(stated) == rule.names_node and stated.count("*") == rule.node_name.count("*")
@@ -480,7 +493,7 @@ def name_refusal(allowed: NameAllowance) -> str:
     """Return the reason for which a token, or a rule, may not request a certificate for a name."""
     return (
         f'{allowed.named} is only for nodes named "{allowed.restrictions.node_name}" ({allowed.limits.node_name}); join under '
-        "such a name, or use another token"
+        f"such a name, or {allowed.limits.another_name}"
     )
 
 
