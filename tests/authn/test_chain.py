@@ -274,6 +274,14 @@ BAD_CERTIFICATE = Says("certificate", Rejected("unknown-ca"), judges=CONNECTION)
             (Says("keys", Deferred(recognised=True)), OUT), (Rejected("keys-not-fetched"),), ["keys"], None, ["keys-not-fetched"],
             id="nor is one of ours that could not be judged",
         ),
+        pytest.param(
+            (Says("keys", Deferred(recognised=True), Accepted(BOB)), BAD, OUT), (None,), ["keys"], "bob", ["expired"],
+            id="keys are fetched for a token that another authenticator of its issuer rejects",
+        ),
+        pytest.param(
+            (Says("keys", Deferred(recognised=True), NotMine()), BAD, OUT), (None,), ["keys"], None, ["expired"],
+            id="and the token is still not shown to strangers",
+        ),
         pytest.param((ASKS, ANYONE), (NotMine(),), ["asks"], None, ["unknown-token"], id="what nobody claims is unknown"),
         pytest.param(
             (ASKS, ANYONE), (Accepted(BOB, ("vault",)),), ["asks"], None, ["wrong-audience"],

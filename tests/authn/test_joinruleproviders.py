@@ -264,7 +264,7 @@ def test_a_token_of_the_provider_lets_one_key_join_under_the_name(provider: str,
         ),
         pytest.param(
             "ServiceAccount of another cluster",
-            SERVICE_ACCOUNT | {"kubernetes.io": without(SERVICE_ACCOUNT["kubernetes.io"], "pod")},  # type: ignore[arg-type]
+            SERVICE_ACCOUNT | {"kubernetes.io": without(SERVICE_ACCOUNT["kubernetes.io"], "pod")},  # type: ignore[arg-type]  # it is an object
             "pod",
             id="a token of kubectl create token",
         ),

@@ -53,15 +53,15 @@ def user_of(server: LiveServer, token: str) -> Any:
     return body["status"]["userInfo"]
 
 
-def refused(server: LiveServer, token: str) -> str:
-    """Send a token that is refused. Return the reason from the log; the response must not contain it."""
+def refused(server: LiveServer, token: str, authenticator: str = "oidc") -> str:
+    """Send a token that an authenticator refuses. Return the reason from the log; the response must not contain it."""
     seen, answer = len(server.log), review_self(server, token)
     while answer[0] == 429:  # the limit on guesses is reached: the server answers 429 with Retry-After of one second
         time.sleep(1)
         seen, answer = len(server.log), review_self(server, token)
     assert answer == (401, UNAUTHORIZED)
     line = next(line for line in server.log[seen:].splitlines() if "authentication refused" in line)
-    reason = line.partition("oidc: ")[2]
+    reason = line.partition(f"{authenticator}: ")[2]
     assert len(token) < 50 or token[-8:] not in line, "the log must not contain the token"
     return reason
 

@@ -81,6 +81,10 @@ APPROVED, AUTOMATIC = ("Approved", "ByHand"), ("Approved", "AutoApproved")
             id="a machine that comes back",
         ),
         pytest.param(
+            csr(issued=True, username="system:joinrule:ci"), "", f'proof="identity-token",signer="{KUBELET}"', 'way="kubeadm"',
+            id="a join by an identity token",
+        ),
+        pytest.param(
             csr(issued=True, username="jane", signer="example.com/any"), "", 'proof="other",signer="Other"', "", id="a user"
         ),
         pytest.param(csr("a", AUTOMATIC, issued=True, created=BEFORE), "", "", "", id="what happened before this process"),

@@ -450,6 +450,78 @@ async def test_a_bootstrap_token_requests_only_names_that_it_allows(
             await room.create("certificatesigningrequests", csr("junk", KUBELET_CLIENT), user=user)
 
 
+# -- join rules ---------------------------------------------------------------------------------------------------------
+
+
+def join_rule(**spec: Any) -> Obj:
+    full = {"issuer": {"url": "https://id.example"}, "claims": [{"claim": "ref", "value": "x"}], **spec}
+    return {"metadata": {"name": "ci"}, "spec": full}
+
+
+@pytest.mark.parametrize(
+    ("spec", "refusal"),
+    [
+        pytest.param({}, "", id="no expression"),
+        pytest.param({"claims": [{"expression": "claims.ref == 'x'"}]}, "", id="one that is compiled"),
+        pytest.param(
+            {"claims": [{"expression": "claims.ref =="}]}, "an expression cannot be used", id="one that is none"
+        ),
+        pytest.param(
+            {"claims": [{"expression": "claims.ref"}]}, "must evaluate to a bool", id="one that may give anything"
+        ),
+        pytest.param({"nodeNameExpression": "1 + 1"}, "must evaluate to a string", id="a name that is a number"),
+        pytest.param(
+            {"nodeNameExpression": "'x'.matches(claims.p) ? 'a' : 'b'"}, "pattern of matches", id="an open pattern"
+        ),
+        pytest.param({"claims": []}, "without one, every machine", id="a mistake that the validation reports"),
+        pytest.param({"claims": [{"claim": "sub", "pattern": "*"}]}, "would fit every value", id="a bare star"),
+    ],
+)
+@in_room
+async def test_a_join_rule_whose_expressions_cannot_be_compiled_is_refused(
+    room: Room, spec: dict[str, Any], refusal: str
+) -> None:
+    if refusal:
+        with pytest.raises(InvalidError, match=refusal):
+            await room.create("joinrules", join_rule(**spec))
+    stored = (await room.create("joinrules", join_rule(**({} if refusal else spec)))).obj
+    if refusal:
+        with pytest.raises(InvalidError, match=refusal):
+            await room.update("joinrules", {**stored, "spec": join_rule(**spec)["spec"]})
+    await room.delete("joinrules", "ci")
+
+
+@pytest.mark.parametrize(
+    ("stated", "common_name", "refusal"),
+    [
+        pytest.param({"node-name": "ci-1"}, "system:node:ci-1", "", id="the name that the token gives"),
+        pytest.param({"node-name": "ci-*"}, "system:node:ci-9", "", id="a name that fits its pattern"),
+        pytest.param({}, "system:node:any", "", id="a rule without names"),
+        pytest.param({"node-name": "ci-1"}, "system:node:ci-2", "only for nodes", id="another name"),
+        pytest.param({"node-name": "*"}, "jane", "only for nodes", id="no node"),
+        pytest.param({"expires": "soon"}, "system:node:ci-1", "not stated", id="attributes that cannot be read"),
+    ],
+)
+@in_room
+async def test_an_identity_token_requests_only_the_name_that_it_gives(
+    room: Room, stated: dict[str, str], common_name: str, refusal: str
+) -> None:
+    texts = {
+        "rule-digest": "d", "issuer": "https://id.example", "use": "sha256:" + "a" * 64,
+        "expires": "2026-01-01T00:00:00Z", **stated,
+    }  # fmt: skip
+    extra = {f"join.mooring.dev/{name}": (text,) for name, text in texts.items()}
+    user = UserInfo("system:joinrule:ci", groups=("system:bootstrappers",), extra=extra)
+    wanted = csr(pem(common_name, NODES), KUBELET_CLIENT)
+    if not refusal:
+        await room.create("certificatesigningrequests", wanted, user=user)
+        return
+    with pytest.raises(ForbiddenError, match=refusal) as refused:
+        await room.create("certificatesigningrequests", wanted, user=user)
+    causes = [cause.reason for cause in refused.value.details.causes]
+    assert causes == (["NodeNameNotAllowed"] if "only for nodes" in refusal else [])
+
+
 # -- issuance log -----------------------------------------------------------------------------------------------------------
 
 

@@ -4,8 +4,9 @@ Rules kept here (docs/protocol/authentication.md#chain):
 1. Authenticators are called in order, in two stages. In the first stage each answers at once, and the first acceptance ends the
    chain. Rejections are collected and the other authenticators are still called: a good bearer token rescues an unverifiable
    certificate.
-2. In the second stage the deferred verdicts are settled in the same order (law 2). It is skipped when an authenticator recognised
-   the token or the password and rejected it, and it ends with the rejection of a deferred verdict that is `recognised`: such a
+2. In the second stage the deferred verdicts are settled in the same order (law 2). When an authenticator recognised the
+   token or the password and rejected it, only those that are `recognised` are settled: two authenticators may accept tokens of one
+   issuer, for different audiences. It ends with the rejection of a deferred verdict that is `recognised`: such a
    credential is not sent to other services. A credential whose form alone is recognised is sent on, and so is one that a remote
    service rejected, because that service may have been down.
 3. A bearer token, a password, or a credential of another scheme that no authenticator recognises is rejected as `unknown-token`,
@@ -208,7 +209,11 @@ def _judge_first(
         if isinstance(verdict, Rejected) and authenticator.judges == SECRET and not verdict.form_only:
             # A token that a local authenticator recognised and rejected is never sent to another service (rule 2).
             remote_allowed = False
-    for place, authenticator, deferred in waiting if remote_allowed else ():
+    for place, authenticator, deferred in waiting:
+        # The issuer of this credential gives its keys, and does not receive the credential. Another authenticator may have rejected
+        # it because it accepts tokens of the same issuer for another audience.
+        if not remote_allowed and not deferred.recognised:
+            continue
         then: FirstVerdict = deferred
         for _ in range(MAX_DEFERRALS):
             if isinstance(then, Deferred):

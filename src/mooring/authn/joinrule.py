@@ -16,7 +16,7 @@ Rules kept here (docs/join-by-identity-token.md):
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -43,6 +43,7 @@ from mooring.authn.oidc.settings import SIGNING_ALGORITHMS
 from mooring.authn.reasons import WRONG_AUDIENCE, Code
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import MAX_REMEMBERED, VerifiedTokens
+from mooring.errors import ConfigError
 from mooring.identity import BOOTSTRAPPERS, JOIN_RULE_PREFIX, UserInfo
 from mooring.pki.errors import TokenRefusedError
 from mooring.pki.jwt.token import Claims, audiences, claimed_issuer, decode_unverified
@@ -50,6 +51,8 @@ from mooring.trust.bootstraptoken.token import DEFAULT_GROUPS
 from mooring.trust.bootstraptoken.tokensecret import NETWORK_NOT_ALLOWED
 from mooring.trust.httpexchange import Exchange
 from mooring.trust.joinrule import (
+    AUTHENTICATOR,
+    MAX_TEXT,
     JoinIdentity,
     JoinRule,
     JoinRuleError,
@@ -129,7 +132,7 @@ def identify(compiled: CompiledJoinRule, claims: Claims, expires: datetime) -> J
         rule=rule.name,
         digest=rule.digest,
         issuer=rule.issuer,
-        subject=subject if isinstance(subject, str) else "",
+        subject=subject[:MAX_TEXT] if isinstance(subject, str) else "",
         use=use_of(rule.issuer, unique_value(rule.unique_claim, claims)),
         node_name=node_name_from(rule.node_name, claims) if rule.node_name else name,
         expires=expires,
@@ -193,7 +196,7 @@ class JoinRules:
 class JoinRuleAuthenticator:
     """Judges bearers that are JWTs of an issuer that a join rule names, for its audience."""
 
-    name = "join-rule"
+    name = AUTHENTICATOR
     judges = SECRET
 
     def __init__(
@@ -202,7 +205,10 @@ class JoinRuleAuthenticator:
         changed: Callable[[], None] = lambda: None,
         max_remembered: int = MAX_REMEMBERED,
     ) -> None:
-        """`target_for` returns the name of the target for a URL and its CAs. `changed` is called after a change of keys."""
+        """`target_for` returns the name of the target for a URL and its CAs, or raises ConfigError for CAs that cannot be used.
+
+        `changed` is called after a change of keys.
+        """
         self.rules = JoinRules()
         self._target_for = target_for
         self._changed = changed
@@ -225,18 +231,23 @@ class JoinRuleAuthenticator:
         named = self.rules.of(claimed_issuer(text), views[PLURAL]) if "." in text else ()
         if not named:
             return _NOT_MINE
-        known = self._verified.get(raw, now)
+        known, basis = self._verified.get(raw, now), _NO_KEY
         if known is not None and (known.table, known.changes) == (self.rules.table, known.issuer.changes):
             verdict = _judge_limits(known.rule, known.user, credentials, now)
-            if isinstance(verdict, Accepted) and known.issuer.known(now) is not None:
-                return verdict
+            if isinstance(verdict, Accepted):
+                if not known.issuer.is_stale(now):
+                    return verdict
+                # After their life the keys are fetched again, because one may have been withdrawn. Until then a running watch of
+                # the machine goes on: the keys that are known have verified its token.
+                basis = verdict.basis
         try:
             header, claims = decode_unverified(text, MAX_HEADER, MAX_TOKEN)
             wanted = [(one, stated) for one in named if (stated := _audience(one.rule, claims, views))]
             if not wanted:
                 return NotMine(WRONG_AUDIENCE)
             expires = check(header, claims, Expected(tuple(stated for _, stated in wanted), SIGNING_ALGORITHMS), now)
-            return self._judge(raw, header, claims, [one for one, _ in wanted], expires, credentials, now)
+            first = self._judge(raw, header, claims, [one for one, _ in wanted], expires, credentials, now)
+            return replace(first, basis=basis) if isinstance(first, Deferred) else first
         except (TokenRefusedError, ClaimsRefusedError) as error:
             return Rejected(error.code, str(error))
 
@@ -255,7 +266,12 @@ class JoinRuleAuthenticator:
         verified: dict[JwtIssuer, Deferred | Rejected | None] = {}
         first: Deferred | Rejected | None = None
         for one in rules:
-            issuer = self._issuer(one.rule, now)
+            try:
+                issuer = self._issuer(one.rule, now)
+            except ConfigError as error:
+                # OpenSSL takes less than the validation of a rule. The next rule may have another CA.
+                refusals.append(Rejected(NOT_READY, f"join rule {one.rule.name}: {error}"))
+                continue
             if issuer not in verified:
                 verified[issuer] = self._verify(issuer, raw.decode("utf-8", "surrogateescape"), header, now)
             if verified[issuer] is not None:
@@ -309,11 +325,10 @@ class JoinRuleAuthenticator:
             return refusal
         return Deferred(
             exchange=partial(_fetch, issuer),
-            key=f"{issuer.config.url} {issuer.provider.target}".encode(),
+            key=f"{issuer.config.url} {issuer.provider.target} {issuer.config.discovery_url}".encode(),
             deadline=REFRESH_SECONDS,
             # The token names this issuer and an audience of the rule, so it is not sent to other services.
             recognised=True,
-            basis=_NO_KEY,
         )
 
 

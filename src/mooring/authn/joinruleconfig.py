@@ -39,8 +39,9 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}", re.ASCII)
 _NUMBERS = re.compile(r"[-0-9*]+", re.ASCII)
 _PUNCTUATION = re.compile(r"[!-/:-@\[-^`{-~]")
 """Characters that RE2 takes for themselves behind a backslash."""
-_LABEL = "[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?"
-_NODE_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_PATTERN_LABEL = "[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?"
+_NODE_NAME, _NAME_PATTERN = (rf"^{label}(\.{label})*$" for label in (_LABEL, _PATTERN_LABEL))
 _NAME_PART = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _LONGEST_NAME = 253
 
@@ -143,9 +144,10 @@ def _fits(rule: JoinRule) -> list[str]:
     if rule.node_name_expression:
         found.append(f"type({_author(rule.node_name_expression)}) == string")
     if names or rule.node_name_expression:
-        # A text without placeholders is a name, or the rule could not be read.
+        # A text without placeholders is a name, or the rule could not be read. A * is one of the rule, as no claim brings one.
         name = f"string({_node_name(rule)})"
-        found.append(f"{name}.matches({literal(_NODE_NAME)}) && size({name}) <= {_LONGEST_NAME}")
+        wanted = _NAME_PATTERN if "*" in rule.node_name else _NODE_NAME
+        found.append(f"{name}.matches({literal(wanted)}) && size({name}) <= {_LONGEST_NAME}")
     usable = [_is_unique(name) for name in _unique_claims(rule)]
     return [*found, f"({' || '.join(usable)})"]
 

@@ -187,7 +187,7 @@ def _events_of(csr: Obj) -> frozenset[tuple[str, ...]]:
     if is_issued(csr):
         proof = _proof(spec)
         events.add(("issued", signer if signer in SIGNERS else OTHER, proof))
-        if proof == "token" and signer in (KUBE_APISERVER_CLIENT_KUBELET, K3S_KUBELET_CLIENT):
+        if proof in ("token", "identity-token") and signer in (KUBE_APISERVER_CLIENT_KUBELET, K3S_KUBELET_CLIENT):
             events.add(("joined", "k3s" if signer == K3S_KUBELET_CLIENT else "kubeadm"))
     return frozenset(events)
 

@@ -54,6 +54,8 @@ MAX_ELEMENTS = 1000
 MAX_SHOWN = 128
 """Characters of an issuer or an audience in a message."""
 DEFAULT_UNIQUE = ("jti", "sub")
+AUTHENTICATOR = "join-rule"
+"""Name of the authenticator of identity tokens."""
 EXTRA_DOMAIN = "join.mooring.dev/"
 _DIGEST, _ISSUER, _SUBJECT, _USE, _NODE_NAME, _EXPIRES = (
     EXTRA_DOMAIN + name for name in ("rule-digest", "issuer", "subject", "use", "node-name", "expires")
@@ -95,8 +97,8 @@ class JoinRule:
     issuer: str
     discovery_url: str = ""
     ca_pem: bytes = b""
-    keys: KeySet | None = field(default=None, repr=False)
-    """Keys that the rule itself holds; None where the issuer publishes them."""
+    keys: KeySet | None = field(default=None, repr=False, compare=False)
+    """Keys that the rule itself holds; None where the issuer publishes them. `digest` covers their text."""
     audiences: tuple[str, ...] = ()
     conditions: tuple[Condition, ...]
     node_name: str = ""
@@ -105,6 +107,11 @@ class JoinRule:
     restrictions: Restrictions
     ends: datetime | None = None
     digest: str = ""
+
+    @property
+    def names_node(self) -> bool:
+        """True when the name of the node comes from the rule."""
+        return bool(self.node_name or self.node_name_expression)
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -146,8 +153,8 @@ def _issuer_errors(issuer: Obj) -> list[FieldError]:
         # Its keys in the rule, an issuer needs no server: a Kubernetes cluster may have any text as its issuer.
         if text and (problem := https_url_problem(text)) and not (path.endswith(".url") and issuer.get("jwks")):
             errors.append(invalid(path, text, problem))
-        if len(text) > MAX_TEXT:
-            errors.append(too_long(path, MAX_TEXT))
+        elif text:
+            errors += _text_errors(path, text)
     if issuer.get("jwks") and (discovery or issuer.get("certificateAuthority")):
         errors.append(invalid("spec.issuer.jwks", "", "stands alone: with its keys here, nothing is fetched"))
     for name, parse in (("jwks", _keys), ("certificateAuthority", certificates_among)):
@@ -197,11 +204,8 @@ def _name_errors(spec: Obj) -> list[FieldError]:
     ):
         detail = "must be a node name, in which * may stand for any characters but a dot, and {claim} for the text of a claim"
         errors.append(invalid("spec.nodeName", template[:MAX_TEXT], detail))
-    errors += [
-        invalid("spec.nodeName", template, "must name a claim in each pair of braces")
-        for name in _PLACEHOLDER.findall(template)[:1]
-        if not name
-    ]
+    if "" in _PLACEHOLDER.findall(template):
+        errors.append(invalid("spec.nodeName", template[:MAX_TEXT], "must name a claim in each pair of braces"))
     if unique := spec.get("uniqueClaim", ""):
         errors += _text_errors("spec.uniqueClaim", unique)
     return errors
@@ -233,6 +237,10 @@ def read_rule(obj: Obj) -> JoinRule:
     issuer, silence, ends = spec["issuer"], spec.get("ephemeral"), spec.get("expirationTimestamp")
     jwks = issuer.get("jwks", "").encode()
     decides = ("issuer", "audiences", "claims", "nodeName", "nodeNameExpression", "uniqueClaim")
+    try:
+        end = parse_rfc3339(ends) if ends else None
+    except ValueError as error:
+        raise JoinRuleError(f"spec.expirationTimestamp: {error}") from None
     text = json.dumps({name: spec.get(name) for name in decides}, sort_keys=True, separators=(",", ":"))
     return JoinRule(
         name=obj["metadata"]["name"],
@@ -255,7 +263,7 @@ def read_rule(obj: Obj) -> JoinRule:
             parse_ephemeral(silence) if silence else None,
             bool(spec.get("requireApproval")),
         ),
-        ends=parse_rfc3339(ends) if ends else None,
+        ends=end,
         digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
     )
 
@@ -316,12 +324,14 @@ def node_name_from(template: str, claims: Mapping[str, Any]) -> str:
             raise JoinRuleError(f"the claim {name} is no part of a node's name (a-z, 0-9, - and .)")
         return texts[0]
 
-    return checked_name(_PLACEHOLDER.sub(replaced, template))
+    name = _PLACEHOLDER.sub(replaced, template)
+    checked_name(name.replace("*", "x"))  # each * is one of the template
+    return name
 
 
 def checked_name(name: str) -> str:
-    """Return a node name, or pattern, that a rule has made. Raises JoinRuleError for one that no node can have."""
-    if problems := dns1123_subdomain_errors(name.replace("*", "x")):
+    """Return a node name that a rule has made. Raises JoinRuleError for one that no node can have."""
+    if problems := dns1123_subdomain_errors(name):
         raise JoinRuleError(f"it makes a name that no node can have: {problems[0]}")
     return name
 

@@ -48,3 +48,9 @@ def test_without_a_credential_every_level_is_closed(access: Access) -> None:
 
 def test_a_request_that_impersonates_is_refused() -> None:
     assert access_refusal(Access.NODE, X509, ("system:nodes",), impersonates=True) == IMPERSONATES
+
+
+@pytest.mark.parametrize("access", [Access.AGENT, Access.NODE, Access.SERVER])
+def test_an_identity_token_joins_in_kubeadms_way_only(access: Access) -> None:
+    """In k3s's way its machine could set the first password of any free name."""
+    assert access_refusal(access, "join-rule", ("system:bootstrappers",)) == WRONG_GROUP

@@ -3,14 +3,16 @@
 Rules kept here:
 * `mooring.trust.joinrule` reads and validates the spec; the admission plugin JoinRuleExpressions compiles its expressions.
 * The status is written by the servers alone: the update that lets a key in is a compare-and-swap on the rule.
-* An entry stays until its token has ended, so that no other key uses the token. Where `maxJoins` counts, one entry of each machine
-  stays for as long as the rule.
+* An entry stays until `KEPT` after the end of its token, so that no other key uses the token. Requests are approved without a
+  person for half of that time (`JUDGED`): while they are, the entries show each use, even where clocks differ a little.
+* Where `maxJoins` counts, one entry of each machine stays for as long as the rule. A second key that a person lets in with the same
+  token has an entry of its own.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from mooring.api.kind import Kind, SubresourceStrategy
 from mooring.api.objectmeta import NAME, NONE, reset_fields, spec_of
@@ -19,7 +21,7 @@ from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.resource import Column, Resource, Subresource
 from mooring.apimachinery.schema import Obj, message
 from mooring.apimachinery.table import AGE
-from mooring.clock import parse_rfc3339, rfc3339
+from mooring.clock import moment_of, rfc3339
 from mooring.errors import FieldError, invalid
 from mooring.trust.bootstraptoken.restrictions import MOST_JOINS
 from mooring.trust.joinrule import JoinIdentity, errors_of
@@ -27,6 +29,8 @@ from mooring.trust.joinrule import JoinIdentity, errors_of
 PLURAL = "joinrules"
 MAX_JOINS = MOST_JOINS
 """Entries of one rule, as many as a token counts: they take 200 kB."""
+KEPT = timedelta(minutes=10)
+JUDGED = KEPT / 2
 _USE = re.compile("sha256:[0-9a-f]{64}", re.ASCII)
 _MACHINE = re.compile("[0-9a-f]{64}", re.ASCII)
 
@@ -37,9 +41,9 @@ def joins_of(rule: Obj) -> list[Obj]:
     return joins
 
 
-def machine_of_use(rule: Obj, use: str) -> str:
-    """Return the machine that a value of a token has let in; "" for none."""
-    return next((str(one.get("machine")) for one in joins_of(rule) if one.get("use") == use), "")
+def machines_of_use(rule: Obj, use: str) -> tuple[str, ...]:
+    """Return the machines that a value of a token has let in: one, and those that a person let in as well."""
+    return tuple(str(one.get("machine")) for one in joins_of(rule) if one.get("use") == use)
 
 
 def machines_of(rule: Obj) -> tuple[str, ...]:
@@ -50,12 +54,13 @@ def machines_of(rule: Obj) -> tuple[str, ...]:
 def with_join(rule: Obj, identity: JoinIdentity, machine: str, now: datetime) -> Obj | None:
     """Return a copy of the rule with one more join; None while it has no room."""
     counts = spec_of(rule).get("maxJoins") is not None
-    known = [one for one in joins_of(rule) if one.get("use") != identity.use]
-    newest = {one["machine"]: place for place, one in enumerate(known)}
+    joins = joins_of(rule)
+    newest = {one.get("machine"): place for place, one in enumerate(joins)}
     kept = [
         one
-        for place, one in enumerate(known)
-        if not _has_ended(one, now) or (counts and newest[one["machine"]] == place and one["machine"] != machine)
+        for place, one in enumerate(joins)
+        if not _has_ended(one, now)
+        or (counts and newest[one.get("machine")] == place and one.get("machine") != machine)
     ]
     if len(kept) >= MAX_JOINS:
         return None
@@ -64,7 +69,9 @@ def with_join(rule: Obj, identity: JoinIdentity, machine: str, now: datetime) ->
 
 
 def _has_ended(join: Obj, now: datetime) -> bool:
-    return parse_rfc3339(join["expires"]) < now
+    """Return whether the token of an entry can let in no other key any more; False for an end that cannot be read."""
+    expires = moment_of(join.get("expires"))
+    return expires is not None and now - expires > KEPT
 
 
 def _validate(obj: Obj) -> list[FieldError]:

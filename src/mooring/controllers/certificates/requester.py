@@ -10,9 +10,9 @@ from mooring.api.certificates.requestrecords import precedes, requester_certific
 from mooring.api.mooring import tombstones
 from mooring.api.mooring.certificaterevocation import PLURAL as REVOCATIONS
 from mooring.api.mooring.certificaterevocation import node_entry
+from mooring.api.mooring.joinrule import JUDGED, machines_of, machines_of_use, with_join
 from mooring.api.mooring.joinrule import MAX_JOINS as MAX_JOINED
 from mooring.api.mooring.joinrule import PLURAL as JOIN_RULES
-from mooring.api.mooring.joinrule import machine_of_use, machines_of, with_join
 from mooring.api.mooring.membership import has_companion, has_ended, may_use_name, was_made_before_change
 from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
 from mooring.api.objectmeta import spec_of
@@ -20,6 +20,7 @@ from mooring.api.view import Views
 from mooring.apimachinery.schema import Obj
 from mooring.authn import revocations
 from mooring.authn.x509 import ClientCrls
+from mooring.clock import moment_of, rfc3339
 from mooring.controllers.actions import Update
 from mooring.controllers.bootstrap import SECRETS, is_token
 from mooring.controllers.certificates.issuance import CheckResult, Hold, PendingIssue, Reservation
@@ -211,8 +212,9 @@ def _deleted(what: str) -> Hold:
 # * An allowance that requires approval has no request approved without a person. A name, a network and a number that deny come
 #   first.
 # * A token without a number of joins causes no write. No join is counted while a tombstone waits to be settled.
-# * An identity token lets in one key: the first that is approved. A rule that decides otherwise than when the machine asked
-#   (`JoinIdentity.digest`) holds the request.
+# * An identity token lets in one key: the first that is approved. Some minutes after its end (`JUDGED`) a person decides about a
+#   key that it has not let in, because the record of its use ends as well.
+# * A rule that decides otherwise than when the machine asked (`JoinIdentity.digest`) holds the request.
 
 TOKEN_DELETED = "TokenDeleted"  # noqa: S105 - a reason, no secret
 TOKEN_UNREADABLE = "TokenUnreadable"  # noqa: S105 - a reason, no secret
@@ -220,10 +222,12 @@ TOKEN_REQUIRES_APPROVAL = "TokenRequiresApproval"  # noqa: S105 - a reason, no s
 RULE_DELETED = "JoinRuleDeleted"
 RULE_CHANGED = "JoinRuleChanged"
 RULE_UNREADABLE = "JoinRuleUnreadable"
+RULE_ENDED = "JoinRuleEnded"
 RULE_REQUIRES_APPROVAL = "JoinRuleRequiresApproval"
 RULE_USED_UP = "JoinRuleUsedUp"
 RULE_FULL = "JoinRuleFull"
 IDENTITY_USED = "IdentityTokenUsed"
+IDENTITY_EXPIRED = "IdentityTokenExpired"
 NETWORK_NOT_ALLOWED = "NetworkNotAllowed"
 SOURCE_UNKNOWN = "SourceUnknown"
 UNSETTLED = "TombstonesUnsettled"
@@ -238,6 +242,7 @@ class LimitNames:
     node_name: str
     require_approval: str
     another: str
+    another_name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,9 +270,16 @@ class NameAllowance:
     restrictions: Restrictions
 
 
-_OF_TOKENS = LimitNames(MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, REQUIRE_APPROVAL, "make another: mooring token create")
+_OF_TOKENS = LimitNames(
+    MAX_JOINS, ALLOWED_CIDRS, NODE_NAME, REQUIRE_APPROVAL, "make another: mooring token create", "use another token"
+)
 _OF_RULES = LimitNames(
-    "spec.maxJoins", "spec.allowedCIDRs", "spec.nodeName", "spec.requireApproval", "raise it, or make another rule"
+    "spec.maxJoins",
+    "spec.allowedCIDRs",
+    "spec.nodeName",
+    "spec.requireApproval",
+    "raise it, or make another rule",
+    "leave --node-name out",
 )
 
 
@@ -380,13 +392,32 @@ class JoinRuleCheck:
                 f"the join rule {name} was changed after this request: delete the request, so that the machine asks again, or "
                 "approve it by hand",
             )
-        used_by = machine_of_use(obj, identity.use)
-        if used_by and used_by != _machine_of(pending) and pending.automatic:
+        made = moment_of(pending.csr["metadata"].get("creationTimestamp"))
+        if made is not None and rule.has_ended(made) and pending.automatic:
+            # Another API server accepts its tokens until its configuration is made again.
+            return Hold(RULE_ENDED, f"the join rule {name} had ended when this request was made", denies=True)
+        stated = identity.node_name
+        # Another API server states the name by expressions. An empty one, or a * of a claim, would allow other names.
+        is_given = bool(stated) == rule.names_node and stated.count("*") == rule.node_name.count("*")
+        if pending.automatic and not is_given:
+            return Hold(RULE_UNREADABLE, f"the join rule {name}: the name that it gives is not stated")
+        used_by = machines_of_use(obj, identity.use)
+        is_recorded = _machine_of(pending) in used_by
+        if used_by and not is_recorded and pending.automatic:
             return Hold(
                 IDENTITY_USED,
                 f"the identity token of this request ({identity.use}) has let in another key, or the same one under another name: "
                 "let the machine ask its issuer for another token",
                 denies=True,
+            )
+
+        is_late = not is_recorded and pending.now - identity.expires > JUDGED
+        if is_late and pending.automatic and not rule.restrictions.require_approval:
+            # The entry of another key may be gone by now.
+            return Hold(
+                IDENTITY_EXPIRED,
+                f"the identity token of this request ({identity.use}) ended at {rfc3339(identity.expires)}, and whether another "
+                "key used it is not known any more: let the machine ask again, or approve the request by hand",
             )
 
         def count(machine: str) -> Update | Hold:
@@ -403,7 +434,7 @@ class JoinRuleCheck:
             ),
             joined=machines_of(obj),
             # A machine that joined with another token records the use of this one, too.
-            is_recorded=used_by == _machine_of(pending),
+            is_recorded=is_recorded,
             used_up=RULE_USED_UP,
             requires_approval=RULE_REQUIRES_APPROVAL,
             count=count,
@@ -462,7 +493,7 @@ def name_refusal(allowed: NameAllowance) -> str:
     """Return the reason for which a token, or a rule, may not request a certificate for a name."""
     return (
         f'{allowed.named} is only for nodes named "{allowed.restrictions.node_name}" ({allowed.limits.node_name}); join under '
-        "such a name, or use another token"
+        f"such a name, or {allowed.limits.another_name}"
     )
 
 

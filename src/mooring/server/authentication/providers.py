@@ -84,8 +84,9 @@ def build_joinrule(config: Configured, host: Host) -> Running:
 
     def target_for(url: str, ca_pem: bytes) -> str:
         if (url, ca_pem) not in names:
+            target = host.connect.https(url, ca_pem)
             name = names[url, ca_pem] = f"{JOIN_RULE_TARGETS}{len(names) + 1}"
-            host.targets[name] = host.connect.https(url, ca_pem)
+            host.targets[name] = target
         return names[url, ca_pem]
 
     async def close() -> None:

@@ -10,6 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from mooring.identity import BOOTSTRAPPERS, NODES, UserInfo
+from mooring.trust.joinrule import AUTHENTICATOR as JOIN_RULE
 from mooring.trust.k3s.token import NODE, SERVER
 
 PREFIX = "/v1-k3s"
@@ -93,6 +94,9 @@ def access_refusal(access: Access, authenticator: str, groups: Collection[str], 
         return ""
     if not authenticator:
         return NOT_AUTHENTICATED
+    # A join rule allows names in kubeadm's way only. Here its machine could set the first password of any free name.
+    if authenticator == JOIN_RULE:
+        return WRONG_GROUP
     held = frozenset(groups) if authenticator == AUTHENTICATOR else frozenset(groups) - _OWN
     if held.isdisjoint(_GROUPS[access]):
         return WRONG_GROUP
