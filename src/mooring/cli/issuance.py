@@ -15,7 +15,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster, printing
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.flags import LISTED, NODE, REPORTED, TOKEN, output_option, usage
-from mooring.cli.printing import echo, print_document
+from mooring.cli.printing import echo, print_document, token_cell
 from mooring.cli.valuecompletion import complete_node, complete_token
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, parse_rfc3339, rfc3339
@@ -174,8 +174,15 @@ def print_list(entries: Sequence[Obj], form: str) -> None:
     else:
         columns = COLUMNS | (WIDE if form == "wide" else {})
         printing.print_table(
-            tuple(columns), [[entry.get(field) or "<none>" for field in columns.values()] for entry in entries]
+            tuple(columns),
+            [[entry.get(field) or _otherwise(field, entry) for field in columns.values()] for entry in entries],
         )
+
+
+def _otherwise(field: str, entry: Obj) -> str:
+    """Return the cell of a field that is empty: the join rule and the subject for a token."""
+    rule = token_cell("", entry.get("joinRule", "")) if field == "token" else ""
+    return ": ".join(filter(None, (rule, entry.get("identitySubject", "")))) if rule else "<none>"
 
 
 # `mooring issuance checkpoint`: print the end of the chain, to be kept elsewhere.
