@@ -15,6 +15,7 @@ from mooring.authn.oidc.authenticationconfig import parse
 from mooring.client.cluster import connect
 from mooring.client.kubeconfigfiles import load
 from mooring.clock import SystemClock
+from mooring.errors import UnauthorizedError
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
@@ -24,6 +25,7 @@ from tests.support.commandline import CommandLine, mooring
 from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.liveserver import LiveServer, live_server
 from tests.support.polling import eventually
+from tests.support.ports import free_port
 from tests.support.rows import each_row
 from tests.support.testca import ThrowawayCA
 
@@ -161,6 +163,19 @@ def test_a_machine_that_joined_by_a_rule_is_shown_with_it(
     assert "rule ci" in cluster.done("node", "list")
     assert "Joined:       ci-41, token ends " in cluster.done("joinrule", "show", "ci")
     cluster.done("joinrule", "delete", "ci")
+
+
+def test_an_issuer_that_gives_no_keys_is_in_the_status(live_server: LiveServer, cluster: CommandLine) -> None:
+    assert "\nJoin rules     none\n" in cluster.done("status")
+    url = f"https://127.0.0.1:{free_port()}"
+    cluster.done("joinrule", "create", "away", "--issuer", url, "--claim", "sub=x", "--audience", "here")
+    claims = {"iss": url, "aud": "here", "sub": "x", "exp": int(SystemClock().now().timestamp()) + 600}
+    with pytest.raises(UnauthorizedError):
+        requested(live_server, "away-1", signed(claims, key_for("ES256"), "ES256"))
+    (found,) = json.loads(cluster.done("status", "-o", "json"))["joinRules"]["unreadyIssuers"]
+    assert (found["issuer"], found["keysKnownUntil"]) == (url, "")
+    assert f"\nJoin rules     1\n               {url} does not give its keys: " in cluster.done("status")
+    cluster.done("joinrule", "delete", "away")
 
 
 @each_row(
