@@ -187,6 +187,12 @@ def test_both_give_the_same_user(name: str) -> None:
     assert bool(compared) == (name != "an expression that fails"), "each rule fits a token"
 
 
+@each_row("end, accepted", [("2026-11-30T03:00:00Z", True), ("2026-11-30T02:59:59Z", False)])
+def test_a_token_that_outlives_its_rule_is_rejected(end: str, accepted: bool) -> None:
+    (issuer,) = configuration(rule("r", MAIN, expirationTimestamp=end)).issuers
+    assert (by_configuration(issuer, claims()) is not None) == accepted
+
+
 def test_an_issuer_has_what_its_rules_have() -> None:
     obj = authentication_configuration(
         [

@@ -7,7 +7,8 @@ Rules kept here (docs/join-by-identity-token.md):
   literal, and the author's expressions stand in parentheses that they cannot leave, because each compiles alone.
 * An expression that fails for a token, such as one that reads an absent claim, rejects the token for all rules of its issuer.
 * kube-apiserver compiles with lists of one type only: no list here has elements of several.
-* Limits that need the time, a count or the source of a request are not here: the gates of `mooring controllers` judge them.
+* Expressions know no time. The end of a rule rejects each token that outlives it, so that none counts after it. The number of joins
+  and networks are not here: the gates of `mooring controllers` judge them.
 """
 
 from __future__ import annotations
@@ -150,6 +151,8 @@ def _fits(rule: JoinRule) -> list[str]:
         # A text without placeholders is a name, or the rule could not be read.
         name = _node_name(rule) if names else f"string({_node_name(rule)})"
         found.append(f"({name}).matches({literal(_NODE_NAME)}) && size({name}) <= {_LONGEST_NAME}")
+    if rule.ends is not None:
+        found.append(f"int({_at(('exp',))}) <= {int(rule.ends.timestamp())}")
     usable = [_is_unique(name) for name in _unique_claims(rule)]
     return [*found, f"({' || '.join(usable)})"]
 

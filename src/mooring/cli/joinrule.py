@@ -396,7 +396,8 @@ def delete(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
 def authentication_config(name: Sequence[str], chosen: ChosenCluster) -> None:
     """Print an AuthenticationConfiguration for kube-apiserver, by default for all join rules.
 
-    kube-apiserver reads it with --authentication-config. Print it again after each change of a rule.
+    kube-apiserver reads it with --authentication-config. Print it again after each change of a rule. A token that outlives its
+    rule is rejected there.
     """
 
     async def fetch(client: ClusterClient) -> tuple[Sequence[Obj], str]:
