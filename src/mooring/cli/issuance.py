@@ -105,7 +105,7 @@ def require_whole(verified: VerifiedIssuanceLog) -> None:
 # `mooring issuance list`: list the certificates that were issued, with what obtained them.
 
 COLUMNS = {"TIME": "time", "SUBJECT": "subject", "TOKEN": "token", "SOURCE": "sourceAddress"}
-WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter"}
+WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter", "TOKEN SUBJECT": "identitySubject"}
 """Columns, each with the field of an entry."""
 
 
@@ -175,14 +175,13 @@ def print_list(entries: Sequence[Obj], form: str) -> None:
         columns = COLUMNS | (WIDE if form == "wide" else {})
         printing.print_table(
             tuple(columns),
-            [[entry.get(field) or _otherwise(field, entry) for field in columns.values()] for entry in entries],
+            [[_cell(entry, field) or "<none>" for field in columns.values()] for entry in entries],
         )
 
 
-def _otherwise(field: str, entry: Obj) -> str:
-    """Return the cell of a field that is empty: the join rule and the subject for a token."""
-    rule = token_cell("", entry.get("joinRule", "")) if field == "token" else ""
-    return ": ".join(filter(None, (rule, entry.get("identitySubject", "")))) if rule else "<none>"
+def _cell(entry: Obj, field: str) -> str:
+    text: str = entry.get(field, "")
+    return token_cell(text, entry.get("joinRule", "")) if field == "token" else text
 
 
 # `mooring issuance checkpoint`: print the end of the chain, to be kept elsewhere.
