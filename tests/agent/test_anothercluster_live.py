@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from mooring.agent import daemon, heartbeat, registration
+from mooring.agent import daemon, heartbeat, leave, registration
 from mooring.agent.doctor.examination import DoctorOptions
 from mooring.agent.doctor.run import diagnose
 from mooring.agent.join import Joined, JoinOptions, join
@@ -175,6 +176,39 @@ def test_a_member_k3s_way_asks_another_cluster_for_nothing(twins: Twins, tmp_pat
     with pytest.raises(AnotherClusterError):
         asyncio.run(renewal.obtain())
     assert requests(twins.answering) == []
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_member_leaves_no_other_cluster(twins: Twins, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    token = (twins.own.data_dir / "server/token").read_text().strip()
+    asyncio.run(join(plan_for(twins.own), options(tmp_path / "m1")))
+    plan = k3s_plan(twins, tmp_path / "m2", token)
+    asyncio.run(k3s_member(plan))
+    other = twins.swap()
+    for root in (tmp_path / "m1", tmp_path / "m2"):
+        found = leave.find(root, plan.settings.data_dir)
+        assert found is not None
+        with pytest.raises(AnotherClusterError):
+            asyncio.run(leave.end(found, HurriedClock()))
+        asyncio.run(leave.on_stop(partial(leave.find, root, plan.settings.data_dir), HurriedClock()))
+        assert f"the membership was not ended, its files stay: comparing the cluster of {other.url}" in caplog.text
+        assert all(path.exists() for path in found.files)
+        caplog.clear()
+    assert other.run(lambda client: client.list("certificaterevocations")).items == ()
+    twins.swap_back()
+    for root in (tmp_path / "m1", tmp_path / "m2"):
+        found = leave.find(root, plan.settings.data_dir)
+        assert found is not None
+        assert asyncio.run(leave.end(found, SystemClock())) is True
+
+
+async def k3s_member(plan: AgentPlan) -> None:
+    """Join, and run the agent until it knows the id of the cluster."""
+    agent = SupervisedAgent(plan, SystemClock(), lambda progress: None)
+    task = asyncio.create_task(agent.run())
+    await asyncio.to_thread(eventually, lambda: plan.files().read_cluster_id() or task.done())
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def nothing() -> None:

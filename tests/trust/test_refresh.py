@@ -446,7 +446,9 @@ def test_ways_that_cannot_be_read_are_left_out(ways: Any) -> None:
 
 
 def test_without_a_cluster_info_there_is_no_base() -> None:
-    assert MergeBase.of(TrustedCluster(known(A)[0], None, (), "file", client_ca_pem=CA)) is None
+    document = TrustedCluster(known(A)[0], None, (), "file", client_ca_pem=CA)
+    assert MergeBase.of(document) is None
+    assert MergeBase.of(replace(document, cluster_id="a-b-c")) == MergeBase((), digest(CA), "", cluster_id="a-b-c")
 
 
 @pytest.mark.parametrize(

@@ -147,14 +147,22 @@ async def check_cluster(clusters: tuple[Cluster, ...], cluster_id: str, clock: C
 
     An empty id decides nothing, and neither do servers that do not say of which cluster they are.
     """
-    if not cluster_id:
-        return
+    if cluster_id:
+        await cluster_with_id(clusters, cluster_id, clock)
+
+
+async def cluster_with_id(clusters: tuple[Cluster, ...], cluster_id: str, clock: Clock) -> Cluster | None:
+    """Return the first address at which the cluster of `cluster_id` answers; None when no server says of which cluster it is.
+
+    Raises AnotherClusterError when another one answers, and this one at no address.
+    """
     try:
-        await drive_fetching(first_published(clusters, cluster_id), clock)
+        found, published = await drive_fetching(first_published(clusters, cluster_id), clock)
     except AnotherClusterError:
         raise
     except DiscoveryError:
-        return
+        return None
+    return found if published.cluster_id else None
 
 
 async def _check_membership(

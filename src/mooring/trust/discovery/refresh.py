@@ -65,9 +65,10 @@ class MergeBase:
 
     @classmethod
     def of(cls, found: TrustedCluster) -> MergeBase | None:
-        """Return the base for the files of a new member; None when cluster-info was not read."""
+        """Return the base for the files of a new member; None when cluster-info was not read, and no document named the cluster."""
         if not found.published:
-            return None
+            # As without a base, nothing counts as published. The CA counts as taken over, so that a later one replaces it.
+            return cls((), digest(found.ca_pem), "", cluster_id=found.cluster_id) if found.cluster_id else None
         servers = tuple(one.server for one in found.published)
         ways = tuple(replace(one.way, ca_pem=b"") for one in found.published)
         ways = tuple(one for one in ways if one != Cluster("", one.server))
