@@ -54,6 +54,7 @@ class OneShotRequest:
         expiration_seconds: int = 0,
         machine_code: Secret | None = None,
         facts: Mapping[str, str] | None = None,
+        requester: str = "",
     ) -> None:
         self._state = state
         self._steps = steps
@@ -63,6 +64,7 @@ class OneShotRequest:
         self._expiration_seconds = expiration_seconds
         self._machine_code = machine_code
         self._facts = facts or {}
+        self._requester = requester
         self._skew = ""
 
     async def obtain(
@@ -102,7 +104,7 @@ class OneShotRequest:
 
     def _request(self, key: PrivateKey) -> NodeRequest:
         request = certificaterequest.node_request(key, self._node_name, self._expiration_seconds, self._machine_code)
-        return replace(request, facts=self._facts)
+        return replace(request, facts=self._facts, requester=self._requester)
 
     def _prepare_key(self) -> PrivateKey:
         with self._steps.step(steps.KEY) as summary:
