@@ -52,6 +52,7 @@ class Twins:
         self.own = start_server(root / "own", *self._flags)
         self._other = root / "other"
         self.answering = self.own
+        self.second: LiveServer | None = None
 
     def swap(self) -> LiveServer:
         """Let the other cluster answer in place of the machines' own."""
@@ -61,6 +62,13 @@ class Twins:
             shutil.copytree(self.own.data_dir / "pki", self._other / "pki")
         self.answering = start_server(self._other, *self._flags, port=self.own.port)
         return self.answering
+
+    def beside(self) -> LiveServer:
+        """Start the other cluster at an address of its own."""
+        self._other.mkdir(mode=0o700)
+        shutil.copytree(self.own.data_dir / "pki", self._other / "pki")
+        self.second = start_server(self._other, *self._flags)
+        return self.second
 
     def swap_back(self) -> None:
         self.answering.kill()
@@ -73,6 +81,8 @@ def twins(tmp_path: Path) -> Iterator[Twins]:
     found = Twins(tmp_path)
     yield found
     found.answering.kill()
+    if found.second is not None:
+        found.second.kill()
 
 
 def plan_for(server: LiveServer) -> JoinPlan:
@@ -124,6 +134,29 @@ def test_an_agent_waits_for_its_own_cluster(twins: Twins, tmp_path: Path, caplog
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(run())
+
+
+@pytest.mark.usefixtures("brisk")
+def test_an_agent_goes_on_at_the_address_of_its_own_cluster(
+    twins: Twins, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mooring.agent")
+    joined = asyncio.run(join(plan_for(twins.own), options(tmp_path)))
+    other = twins.beside()
+    state = options(tmp_path).state
+    wrong = replace(joined.clusters[0], server=other.url)
+    state.write_kubeconfig((wrong, *joined.clusters), state.read_base())
+
+    async def run() -> None:
+        task = asyncio.create_task(daemon.run(None, options(tmp_path)))
+        await asyncio.to_thread(eventually, lambda: f"it goes on with {twins.own.url}" in caplog.text)
+        await asyncio.to_thread(eventually, lambda: caplog.text.count("member m1 of") == 2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    assert [one.server for one in state.read_clusters()] == [twins.own.url]
+    assert "deleted" not in caplog.text
 
 
 @pytest.mark.usefixtures("brisk")

@@ -138,6 +138,7 @@ def test_a_cluster_of_another_id_is_not_followed_though_its_ca_is_the_same(read:
     net = network(info(A, cluster_id="two"), A)
     net.servers[B] = Server(info(B, cluster_id="one"))
     assert order(net.drive(read(known(A, B), base(A, B, cluster_id="one")))) == [B]
+    assert order(net.drive(read(known(A, B), base(B, cluster_id="one")))) == [B], "an address that was set here"
 
 
 def test_a_pin_vouches_for_the_ca_and_not_for_another_cluster() -> None:

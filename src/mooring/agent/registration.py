@@ -132,14 +132,17 @@ async def check_membership(
 ) -> None:
     """Raise MembershipEndedError when the server rejects the certificate, or the Node with `uid` was deleted.
 
-    Raise AnotherClusterError instead when the cluster is not that of `cluster_id`. `answer_needed`: raise the error of a server
-    that does not answer, too.
+    Of several addresses those of the cluster of `cluster_id` decide. Raise AnotherClusterError where another one alone answers.
+    `answer_needed`: raise the error of a server that does not answer, too.
     """
     try:
         await _check_membership(pair, node_name, uid, clusters, clock, answer_needed=answer_needed)
     except MembershipEndedError:
-        await check_cluster(clusters, cluster_id, clock)
-        raise
+        own = await cluster_with_id(clusters, cluster_id, clock) if cluster_id else None
+        if own is None or len(clusters) == 1:
+            raise
+        # The server that rejected it may be of another cluster.
+        await _check_membership(pair, node_name, uid, (own,), clock, answer_needed=True)
 
 
 async def check_cluster(clusters: tuple[Cluster, ...], cluster_id: str, clock: Clock) -> None:

@@ -105,7 +105,8 @@ async def check_certificate(exam: Examination, target: ProbedAddress) -> Judgeme
             target.node = await client.get("nodes", name)
     except UnauthorizedError as error:
         refused = registration.CertificateRefusedError(name, error.audit_id)
-        return replace(failed_by(str(refused)), remedy=f"{exam.files.with_token}{explained_by(error.audit_id)}")
+        remedy = f"have the Node deleted if it is still there (kubectl delete node {name}), and {exam.files.with_token}"
+        return replace(failed_by(str(refused)), remedy=f"{remedy}{explained_by(error.audit_id)}")
     except CertificateError as error:
         if way.ca_pem:
             raise

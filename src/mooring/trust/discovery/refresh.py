@@ -166,7 +166,8 @@ def refresh_cluster(
     """
     # Under the CAs that the member knows: what was read is the cluster's own.
     known_id = "" if base is None else base.cluster_id
-    responding, published = yield from first_published(_candidates(known, endpoints), known_id)
+    responding, published, foreign = yield from _ask(_candidates(known, endpoints), known_id)
+    known = [one for one in known if one.server not in foreign] or [responding]
     merged = yield from merge_published(known, base, published, responding)
     return Refreshed(merged.clusters, merged.base, published)
 
@@ -182,7 +183,8 @@ def follow_cluster(
     """
     endpoints = [] if base is None else [address_of(server) for server in base.servers]
     known_id = known_id or ("" if base is None else base.cluster_id)
-    responding, published = yield from first_published(_candidates(known, endpoints), known_id)
+    responding, published, foreign = yield from _ask(_candidates(known, endpoints), known_id)
+    known = [one for one in known if one.server not in foreign] or [responding]
     if base is None and not bundles.have_common(known[0].ca_pem, published.ca_pem):
         try:
             yield from prove_server(replace(responding, ca_pem=published.ca_pem))
@@ -355,15 +357,26 @@ def first_published(addresses: Sequence[Cluster], known_id: str) -> DiscoveryExc
 
     Raises DiscoveryError, and AnotherClusterError when another cluster responds at one of the addresses.
     """
+    responding, published, _ = yield from _ask(addresses, known_id)
+    return responding, published
+
+
+def _ask(
+    addresses: Sequence[Cluster], known_id: str
+) -> DiscoveryExchange[tuple[Cluster, TrustedCluster, frozenset[str]]]:
+    """Return what `first_published` does, and the servers before it that are of another cluster."""
     last: DiscoveryError | None = None
+    foreign: frozenset[str] = frozenset()
     for one in addresses:
         if last is not None:
             yield Notice(str(last), keep=True)
         try:
             published = yield from fetch_published(one)
             check_same_cluster(one.server, known_id, published.cluster_id)
-            return one, published
+            return one, published, foreign
         except DiscoveryError as error:
+            if isinstance(error, AnotherClusterError):
+                foreign |= {one.server}
             last = last if isinstance(last, AnotherClusterError) else error
     # A member knows an address at least.
     assert last is not None
