@@ -26,6 +26,7 @@ from mooring.trust.discovery.errors import (
     AnotherClusterError,
     CertificateError,
     DiscoveryError,
+    NotAskedError,
 )
 from mooring.trust.discovery.fetch import (
     DiscoveryExchange,
@@ -363,7 +364,9 @@ def first_published(addresses: Sequence[Cluster], known_id: str) -> DiscoveryExc
             check_same_cluster(one.server, known_id, published.cluster_id)
             return one, published
         except DiscoveryError as error:
-            last = last if isinstance(last, AnotherClusterError) else error
+            # That of an address that was asked names a cause.
+            keeps = isinstance(last, AnotherClusterError) or isinstance(error, NotAskedError)
+            last = last if last is not None and keeps else error
     # A member knows an address at least.
     assert last is not None
     raise last
