@@ -56,7 +56,7 @@ def secret(max_joins: int | None = None, joined: int = 0, **more: Any) -> Obj:
         pytest.param(secret(), ["live", "unlimited"], id="for any number of machines"),
         pytest.param(secret(usages=("signing",), groups=()), ["live"], id="that lets no machine in"),
         pytest.param(secret(1, ttl=timedelta(0)), ["live", "neverExpire"], id="without an end"),
-        pytest.param(secret(ttl=None, expires=NOW), ["expired"], id="expired"),
+        pytest.param(secret(expires=NOW), ["expired"], id="expired"),
         pytest.param({"metadata": {"name": "bootstrap-token-x"}, "data": {}}, ["unreadable"], id="unreadable"),
     ],
 )

@@ -26,6 +26,7 @@ from mooring.trust.discovery.errors import (
     AnotherClusterError,
     CertificateError,
     DiscoveryError,
+    NotAskedError,
 )
 from mooring.trust.discovery.fetch import (
     DiscoveryExchange,
@@ -377,7 +378,9 @@ def _ask(
         except DiscoveryError as error:
             if isinstance(error, AnotherClusterError):
                 foreign |= {one.server}
-            last = last if isinstance(last, AnotherClusterError) else error
+            # That of an address that was asked names a cause.
+            keeps = isinstance(last, AnotherClusterError) or isinstance(error, NotAskedError)
+            last = last if last is not None and keeps else error
     # A member knows an address at least.
     assert last is not None
     raise last
