@@ -20,7 +20,7 @@ from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.fetch import Polling, discover_by_token
 from mooring.trust.discovery.pins import Pin, PinError, parse_pin, pins_of
 from mooring.trust.discovery.trustedcluster import TrustedCluster
-from mooring.trust.joinconfiguration import parse_endpoint
+from mooring.trust.joinconfiguration import check_endpoints, parse_endpoint
 
 __all__ = [
     "BootstrapToken",
@@ -51,12 +51,13 @@ async def discover(
     """Return the cluster that a token and the pins of its CA vouch for. `endpoints` are `host:port` of its servers, tried in turn.
 
     The token's secret is not sent. Raises DiscoveryError when none passes within `seconds`, ValueError without endpoints or pins,
-    and for an endpoint that is none, of which nothing is repeated that may be a token.
+    and for an endpoint that is none or has a token in it, of which nothing is repeated that may be a token.
     """
     if not endpoints or not pins:
         raise ValueError("discovery needs an endpoint and a pin of the CA at least")
     try:
         places = [parse_endpoint(one) for one in endpoints]
+        check_endpoints(places, token)
     except ConfigError as error:
         raise ValueError(str(error)) from None
     found = discover_by_token(places, token, pins, polling=Polling(total=seconds))

@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from mooring.agent import daemon, heartbeat, registration
+from mooring.agent import daemon, heartbeat, leave, registration
 from mooring.agent.doctor.examination import DoctorOptions
 from mooring.agent.doctor.run import diagnose
 from mooring.agent.join import Joined, JoinOptions, join
@@ -51,6 +52,7 @@ class Twins:
         self.own = start_server(root / "own", *self._flags)
         self._other = root / "other"
         self.answering = self.own
+        self.second: LiveServer | None = None
 
     def swap(self) -> LiveServer:
         """Let the other cluster answer in place of the machines' own."""
@@ -60,6 +62,13 @@ class Twins:
             shutil.copytree(self.own.data_dir / "pki", self._other / "pki")
         self.answering = start_server(self._other, *self._flags, port=self.own.port)
         return self.answering
+
+    def beside(self) -> LiveServer:
+        """Start the other cluster at an address of its own."""
+        self._other.mkdir(mode=0o700)
+        shutil.copytree(self.own.data_dir / "pki", self._other / "pki")
+        self.second = start_server(self._other, *self._flags)
+        return self.second
 
     def swap_back(self) -> None:
         self.answering.kill()
@@ -72,6 +81,8 @@ def twins(tmp_path: Path) -> Iterator[Twins]:
     found = Twins(tmp_path)
     yield found
     found.answering.kill()
+    if found.second is not None:
+        found.second.kill()
 
 
 def plan_for(server: LiveServer) -> JoinPlan:
@@ -126,6 +137,29 @@ def test_an_agent_waits_for_its_own_cluster(twins: Twins, tmp_path: Path, caplog
 
 
 @pytest.mark.usefixtures("brisk")
+def test_an_agent_goes_on_at_the_address_of_its_own_cluster(
+    twins: Twins, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mooring.agent")
+    joined = asyncio.run(join(plan_for(twins.own), options(tmp_path)))
+    other = twins.beside()
+    state = options(tmp_path).state
+    wrong = replace(joined.clusters[0], server=other.url)
+    state.write_kubeconfig((wrong, *joined.clusters), state.read_base())
+
+    async def run() -> None:
+        task = asyncio.create_task(daemon.run(None, options(tmp_path)))
+        await asyncio.to_thread(eventually, lambda: f"it goes on with {twins.own.url}" in caplog.text)
+        await asyncio.to_thread(eventually, lambda: caplog.text.count("member m1 of") == 2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    assert [one.server for one in state.read_clusters()] == [twins.own.url]
+    assert "deleted" not in caplog.text
+
+
+@pytest.mark.usefixtures("brisk")
 def test_a_member_asks_another_cluster_for_nothing(twins: Twins, tmp_path: Path) -> None:
     member = asyncio.run(join(plan_for(twins.own), options(tmp_path)))
     other = twins.swap()
@@ -175,6 +209,39 @@ def test_a_member_k3s_way_asks_another_cluster_for_nothing(twins: Twins, tmp_pat
     with pytest.raises(AnotherClusterError):
         asyncio.run(renewal.obtain())
     assert requests(twins.answering) == []
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_member_leaves_no_other_cluster(twins: Twins, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    token = (twins.own.data_dir / "server/token").read_text().strip()
+    asyncio.run(join(plan_for(twins.own), options(tmp_path / "m1")))
+    plan = k3s_plan(twins, tmp_path / "m2", token)
+    asyncio.run(k3s_member(plan))
+    other = twins.swap()
+    for root in (tmp_path / "m1", tmp_path / "m2"):
+        found = leave.find(root, plan.settings.data_dir)
+        assert found is not None
+        with pytest.raises(AnotherClusterError):
+            asyncio.run(leave.end(found, HurriedClock()))
+        asyncio.run(leave.on_stop(partial(leave.find, root, plan.settings.data_dir), HurriedClock()))
+        assert f"the membership was not ended, its files stay: comparing the cluster of {other.url}" in caplog.text
+        assert all(path.exists() for path in found.files)
+        caplog.clear()
+    assert other.run(lambda client: client.list("certificaterevocations")).items == ()
+    twins.swap_back()
+    for root in (tmp_path / "m1", tmp_path / "m2"):
+        found = leave.find(root, plan.settings.data_dir)
+        assert found is not None
+        assert asyncio.run(leave.end(found, SystemClock())) is True
+
+
+async def k3s_member(plan: AgentPlan) -> None:
+    """Join, and run the agent until it knows the id of the cluster."""
+    agent = SupervisedAgent(plan, SystemClock(), lambda progress: None)
+    task = asyncio.create_task(agent.run())
+    await asyncio.to_thread(eventually, lambda: plan.files().read_cluster_id() or task.done())
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def nothing() -> None:

@@ -85,7 +85,17 @@ def test_files_of_a_member_that_are_damaged(member: Member) -> None:
     check(judge_files(member.files, "", NOW), FAILED, "no server is named in the files")
     member.state.client.current.unlink()
     member.state.write_kubeconfig((CLUSTER,))
-    check(judge_files(member.files, "", NOW), FAILED, "no certificate of a node")
+    lost = ("kubectl delete node NAME", "join again with a token")
+    check(judge_files(member.files, "", NOW), FAILED, "no certificate of a node", *lost)
+    member.state.client.current.write_text("junk")
+    check(judge_files(member.files, "", NOW), FAILED, str(member.state.client.current), *lost)
+    member.state.write_pending_key(generate_key())
+    check(
+        judge_files(member.files, "", NOW),
+        WARNING,
+        "a join with another key has not ended",
+        "the same mooring join again",
+    )
 
 
 def test_a_kubelet_conf_without_the_ca_of_the_cluster(member: Member) -> None:

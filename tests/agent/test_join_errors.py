@@ -122,8 +122,9 @@ def test_a_token_without_the_authentication_usage_cannot_ask(live_server: LiveSe
     token = live_server.create_token(usages=(USAGE_SIGNING,), groups=())
     assert why(plan(live_server.endpoint, token, live_server.pin), tmp_path) == (
         f'join failed at step name: the server does not accept token id "{token.id}": it is unknown, was deleted or '
-        "revoked, has expired, its secret is wrong, it lacks the usage authentication, or it is not for the network of this "
-        "machine; list tokens on the server with `mooring token list`, make one with `mooring token create`"
+        "revoked, has expired, its secret is wrong, it lacks the usage authentication, it is not for the network of this "
+        "machine, or a limit in its annotations cannot be read; "
+        "list tokens on the server with `mooring token list`, make one with `mooring token create`"
         f"{EXPLAINED}"
     )
 

@@ -343,6 +343,33 @@ def test_a_request_that_cannot_be_taken_up_is_asked_for_with_a_new_key(live_serv
     assert any("cannot be taken up" in one.message and "asking with a new key" in one.message for one in told)
 
 
+def test_a_machine_with_a_lost_key_gets_its_name_with_a_token_for_it(live_server: LiveServer, tmp_path: Path) -> None:
+    first = live_server.create_token()
+    asyncio.run(
+        join(plan_for(live_server, first, "keyless"), join_options(root=tmp_path / "old", register_node="none"))
+    )
+    root = tmp_path / "new"
+    root.mkdir()
+    with pytest.raises(JoinError, match="after kubectl delete nodeidentity/keyless csr/node-csr-"):
+        asyncio.run(
+            join(
+                plan_for(live_server, first, "keyless"),
+                join_options(root=root, register_node="none", certificate_timeout=0.5),
+            )
+        )
+    named = live_server.create_token()
+    changed = {"metadata": {"annotations": {"mooring.dev/node-name": "keyless"}}}
+    live_server.run(lambda client: client.patch("secrets", f"bootstrap-token-{named.id}", changed, "kube-system"))
+    told: list[Progress] = []
+    asyncio.run(
+        join(plan_for(live_server, named, "keyless"), join_options(root=root, register_node="none"), report=told.append)
+    )
+    assert any(
+        "made with another token, and its name belongs to another key; asking with a new key" in one.message
+        for one in told
+    )
+
+
 @pytest.mark.parametrize("step", [steps.BOOTSTRAP, steps.REQUEST, steps.FILES])
 def test_a_server_that_dies_and_comes_back_does_not_fail_a_join(
     live_server: LiveServer, tmp_path: Path, step: str

@@ -124,7 +124,7 @@ TOKENS: Mapping[str, dict[str, Any]] = {
     "a jti that is a number": claims(jti=12, ref="main"),
     "a jti that is true": claims(jti=True, ref="main"),
     "no subject": {key: one for key, one in claims().items() if key != "sub"},
-    "a subject that is a number": claims(sub=5),
+    "a subject that is null": claims(sub=None),
     "a subject with controls": claims(sub="a\x1b[2Jb"),
     "another audience": claims(aud=["team", "x"]),
     "two audiences": claims(aud=["team", CLUSTER]),
@@ -188,6 +188,12 @@ def test_both_give_the_same_user(name: str) -> None:
         assert join_identity(found.username, found.extra) == join_identity(wanted.username, wanted.extra), label
         compared += 1
     assert bool(compared) == (name != "an expression that fails"), "each rule fits a token"
+
+
+@each_row("end, accepted", [("2026-11-30T03:00:00Z", True), ("2026-11-30T02:59:59Z", False)])
+def test_a_token_that_outlives_its_rule_is_rejected(end: str, accepted: bool) -> None:
+    (issuer,) = configuration(rule("r", MAIN, expirationTimestamp=end)).issuers
+    assert (by_configuration(issuer, claims()) is not None) == accepted
 
 
 def test_an_issuer_has_what_its_rules_have() -> None:

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import stat
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,13 +16,14 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from mooring.controlplane.keystore import exclusive
 from mooring.pki.keys import private_key_pem
 from mooring.pki.x509 import names
 from mooring.pki.x509.bundles import certificates
 from mooring.pki.x509.certificate import Certificate
 from mooring.pki.x509.verify import ClientTrust
 from tests.compat.kubectl import Kubectl, programs
-from tests.support.commandline import CommandLine, mooring
+from tests.support.commandline import CommandLine, mooring, process
 from tests.support.liveserver import start_server
 from tests.support.ports import free_port
 from tests.support.rawcertificate import COMMON_NAME, T61, attribute, name, root
@@ -318,9 +320,46 @@ def test_pin_and_join_line_are_known_before_the_server_starts(mooring: CommandLi
         server.stop()
 
 
+def test_runs_of_certs_ca_at_the_same_time_print_the_one_ca_of_a_data_directory(
+    mooring: CommandLine, tmp_path: Path
+) -> None:
+    place = ("certs", "ca", "--data-dir", str(tmp_path / "data"))
+    with ThreadPoolExecutor() as runs:
+        # Another run, or a server, has the lock and makes its keys.
+        with exclusive(tmp_path / "data"):
+            beside = [runs.submit(process, *place) for _ in range(3)]
+            pin = mooring.done("certs", "ca", "--out-dir", str(tmp_path / "data" / "pki"))
+        outcomes = [one.result() for one in beside]
+    assert [(one.code, one.out) for one in outcomes] == [(0, pin)] * 3
+    fresh = ("certs", "ca", "--data-dir", str(tmp_path / "fresh"))
+    with ThreadPoolExecutor() as runs:
+        outcomes = list(runs.map(lambda _: process(*fresh), range(3)))
+    assert {(one.code, one.out) for one in outcomes} == {(0, mooring.done(*fresh))}
+
+
+def test_a_run_of_certs_ca_that_was_killed_between_its_files_is_finished_by_the_next(
+    mooring: CommandLine, tmp_path: Path
+) -> None:
+    place, pki = ("certs", "ca", "--data-dir", str(tmp_path / "data")), tmp_path / "data" / "pki"
+    mooring.done(*place)
+    key = (pki / "ca.key").read_bytes()
+    (pki / "ca.crt").unlink()
+    finished = mooring(*place, "--common-name", "again")
+    assert finished.err.startswith(f"Wrote {pki}/ca.crt: CN=again, valid until ")
+    assert (pki / "ca.key").read_bytes() == key
+    assert mooring.done(*place) == finished.out
+    (pki / "ca.crt").unlink()
+    (pki / "ca.key").write_text("damaged")
+    refused = mooring(*place)
+    assert (refused.code, f"{pki}/ca.key: " in refused.err) == (1, True), refused.err
+    assert not (pki / "ca.crt").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("--data-dir", "{}", "--lifetime", "1s"), "--lifetime must be at least 1m"),
+        (("--data-dir", "{}", "--common-name", ""), "--common-name must not be empty"),
         (("--data-dir", "{}", "--out-dir", "{}", "--force"), "--data-dir cannot be mixed with --force, --out-dir"),
         (("--data-dir", "{}", "--key", "pkcs11:token=a"), "--data-dir cannot be mixed with --key"),
         (("--data-dir", ""), "--data-dir"),

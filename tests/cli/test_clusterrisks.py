@@ -25,7 +25,7 @@ DAY = timedelta(days=1)
 
 
 def token(
-    *, ttl: timedelta | None = DAY, joined: int = 0, age: timedelta = DAY, used: timedelta | None = None, **limits: Any
+    *, ttl: timedelta = DAY, joined: int = 0, age: timedelta = DAY, used: timedelta | None = None, **limits: Any
 ) -> Obj:
     record = tokensecret.new_record(
         parse_token("abcdef.0123456789abcdef"), NOW, ttl=ttl, restrictions=Restrictions(**limits)
@@ -52,8 +52,8 @@ def token(
             token(ttl=2 * DAY, networks=parse_networks("0.0.0.0/0,::/0")), ["unlimited_token"], id="machines of every network"
         ),
         pytest.param(token(ttl=2 * DAY, require_approval=True), [], id="machines that a person approves"),
-        pytest.param(token(ttl=None), ["endless_token", "unlimited_token"], id="no end and no limit"),
-        pytest.param(token(ttl=None, max_joins=3), ["endless_token"], id="no end"),
+        pytest.param(token(ttl=timedelta(0)), ["endless_token", "unlimited_token"], id="no end and no limit"),
+        pytest.param(token(ttl=timedelta(0), max_joins=3), ["endless_token"], id="no end"),
         pytest.param(token(max_joins=1, joined=1), ["idle_token"], id="used up"),
         pytest.param(token(age=8 * DAY), ["idle_token"], id="never used"),
         pytest.param(token(age=8 * DAY, used=DAY), [], id="used yesterday"),

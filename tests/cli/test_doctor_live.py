@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import socket
@@ -28,6 +29,8 @@ from mooring.trust.discovery import clusterinfo
 from mooring.trust.doctor import SILENT, STEPS, TcpAttempt
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser, cluster_info_kubeconfig, user_kubeconfig
 from mooring.trust.kubeconfigtext import format_kubeconfig
+from tests.scenarios.test_renewal import joined
+from tests.support import reissue
 from tests.support.apiserverpeer import TOKEN, api_server, closed_port, pin
 from tests.support.commandline import CommandLine, Outcome, mooring, process
 from tests.support.connectproxy import connect_proxy
@@ -488,9 +491,50 @@ def test_after_a_join_and_after_the_node_was_deleted(doctor: Doctor, live_server
         moved = doctor(peer.endpoint, "--token", TOKEN, "--discovery-token-ca-cert-hash", pin(other), root=root)
         check(moved, "pin", 14, f"the files here are of another cluster ({live_server.url})", "mooring leave")
         check(doctor(peer.endpoint, root=root), "tls", 12, "another machine answers")
+    kubeconfig = NodeState(root).kubeconfig
+    written = kubeconfig.read_text()
+    own, foreign = (base64.b64encode(one).decode() for one in (live_server.ca_pem, other.certificate_pem))
+    kubeconfig.write_text(written.replace(own, foreign))
+    check(
+        doctor(*flags(live_server, token), root=root), "pin", 14, "another CA for this cluster", "run this mooring join"
+    )
+    asyncio.run(join(plan, join_options(root=root)))
+    assert (kubeconfig.read_text(), doctor(root=root)["healthy"]) == (written, True)
+    kubeconfig.write_text(written.replace(live_server.url, "https://127.0.0.1:1"))
+    check(doctor(root=root), "tcp", 11, "the address is that in the files of this machine", "mooring join ADDRESS")
+    kubeconfig.write_text(written)
+    before = tree(root)
     live_server.run(lambda client: client.delete("nodes", "healed"))
     check(doctor(root=root), "certificate", 17, "system:node:healed", "join again with a token")
     assert tree(root) == before
+
+
+def test_an_agent_with_another_address_and_a_certificate_that_ended(
+    doctor: Doctor, live_server: LiveServer, tmp_path: Path
+) -> None:
+    root = tmp_path / "member"
+    state = joined(live_server, "strayed", root)
+    state.kubeconfig.write_text(state.kubeconfig.read_text().replace(live_server.url, "https://127.0.0.1:1"))
+    spec = {"holderIdentity": "strayed", "leaseDurationSeconds": 40, "renewTime": "2020-01-01T00:00:00.000000Z"}
+    lease = {"metadata": {"name": "strayed"}, "spec": spec}
+    live_server.run(lambda client: client.create("leases", lease, "kube-node-lease"))
+    found = doctor(live_server.endpoint, root=root)
+    check(
+        found,
+        "node",
+        17,
+        f"name 127.0.0.1:1 and not {live_server.endpoint}",
+        f"mooring join {live_server.endpoint} --token",
+    )
+    reissue.place(live_server, state, timedelta(minutes=-4), timedelta(minutes=-1))
+    check(
+        doctor(live_server.endpoint, root=root),
+        "certificate",
+        17,
+        "ended at",
+        "without a token",
+        "mooring agent install",
+    )
 
 
 def test_a_name_that_another_machine_has(doctor: Doctor, live_server: LiveServer, tmp_path: Path) -> None:

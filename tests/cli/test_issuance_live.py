@@ -74,7 +74,7 @@ def test_certificates_are_listed_by_token_node_and_serial_number(joined: LiveSer
     header, row = mooring.done("issuance", "list", "--node", "audited-2", *flags(joined)).splitlines()
     assert header.split() == ["TIME", "SUBJECT", "TOKEN", "SOURCE"]
     wide = mooring.done("issuance", "list", "-o", "wide", *flags(joined)).splitlines()[0]
-    assert wide.split()[4:] == ["SERIAL", "REQUESTER", "EXPIRES"]
+    assert wide.split()[4:] == ["SERIAL", "REQUESTER", "EXPIRES", "TOKEN", "SUBJECT"]
     assert "system:node:audited-2" in row
     serial = listed[1]["serialNumber"]
     spaced = ":".join(("0" * (len(serial) % 2) + serial).upper()[at : at + 2] for at in range(0, len(serial), 2))

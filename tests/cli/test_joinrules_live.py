@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mooring.apimachinery.schema import Obj
 from mooring.authn.oidc.authenticationconfig import parse
+from mooring.client.cluster import connect
+from mooring.client.kubeconfigfiles import load
+from mooring.clock import SystemClock
+from mooring.errors import UnauthorizedError
+from mooring.pki.keys import generate_key
+from mooring.pki.x509.requests import build_request
+from mooring.pki.x509.signers import KUBE_APISERVER_CLIENT_KUBELET
+from mooring.secret import Secret
+from mooring.trust.kubeconfig import KubeconfigUser
 from tests.support.commandline import CommandLine, mooring
-from tests.support.jwtsigner import key_for, key_set, public
+from tests.support.jwtsigner import key_for, key_set, public, signed
 from tests.support.liveserver import LiveServer, live_server
+from tests.support.polling import eventually
+from tests.support.ports import free_port
 from tests.support.rows import each_row
 from tests.support.testca import ThrowawayCA
 
@@ -46,9 +61,9 @@ def test_rules_are_created_listed_shown_and_deleted(cluster: CommandLine, tmp_pa
     assert cluster.done(*flags, "-o", "name") == f"{NAME}/ci\n", "an equal rule is success"
     assert cluster(*flags, "--unique-claim", "run_id").code == 1, "another rule of the name exists"
     header, *rows = cluster.done("joinrule", "list").splitlines()
-    assert header.split() == ["NAME", "ISSUER", "CLAIMS", "NODE", "JOINS", "ENDS"]
-    assert rows[0].split() == ["ci", GITHUB, "repository,ref,<expression>", "ci-{run_id}", "0/3", "<none>"]
-    assert "repository=org/app=x,ref=refs/heads/*" in cluster.done("joinrule", "list", "-o", "wide")
+    assert header.split() == ["NAME", "ISSUER", "CLAIMS", "JOINS", "ENDS"]
+    assert rows[0].split() == ["ci", "token.actions.githubuser...", "repository,ref,<expression>", "0/3", "never"]
+    assert "repository = org/app=x and ref like refs/heads/* and" in cluster.done("joinrule", "list", "-o", "wide")
     assert cluster.done("joinrule", "list", "-o", "name") == f"{NAME}/ci\n"
     (listed,) = json.loads(cluster.done("joinrule", "list", "-o", "json"))["items"]
     assert listed["spec"] == json.loads(cluster.done("joinrule", "show", f"{NAME}/ci", "-o", "json"))["spec"]
@@ -94,6 +109,74 @@ def test_the_configuration_for_another_api_server(cluster: CommandLine) -> None:
     assert [issuer.audiences for issuer in parse(one.encode(), "printed").issuers] == [("x",)]
     assert 'there is no join rule "three"' in cluster("joinrule", "authentication-config", "three").err
     cluster.done("joinrule", "delete", "one", "two")
+
+
+def requested(server: LiveServer, node: str, bearer: str) -> None:
+    """Request the certificate of a node with an identity token."""
+    request = build_request(generate_key(), f"system:node:{node}", ("system:nodes",))
+    obj: Obj = {
+        "kind": "CertificateSigningRequest",
+        "apiVersion": "certificates.k8s.io/v1",
+        "metadata": {"name": f"csr-{node}"},
+        "spec": {
+            "request": base64.b64encode(request).decode(),
+            "signerName": KUBE_APISERVER_CLIENT_KUBELET,
+            "usages": ["digital signature", "client auth"],
+        },
+    }
+
+    async def call() -> None:
+        chosen = replace(load(str(server.kubeconfig)), user=KubeconfigUser("token", token=Secret(bearer)))
+        async with connect(chosen) as client:
+            await client.create("certificatesigningrequests", obj)
+
+    asyncio.run(call())
+
+
+def test_a_machine_that_joined_by_a_rule_is_shown_with_it(
+    live_server: LiveServer, cluster: CommandLine, tmp_path: Path
+) -> None:
+    key = key_for("ES256")
+    (tmp_path / "keys").write_bytes(key_set(public(key)))
+    cluster.done(
+        "joinrule", "create", "ci", "--issuer", "https://ci.example", "--issuer-jwks-file", str(tmp_path / "keys"),
+        "--claim", "repository=org/app", "--node-name", "ci-{run}", "--audience", "here",
+    )  # fmt: skip
+    claims = {
+        "iss": "https://ci.example", "aud": "here", "sub": "repo:org/app\x1b[2J", "repository": "org/app", "run": 41,
+        "exp": int(SystemClock().now().timestamp()) + 600,
+    }  # fmt: skip
+    requested(live_server, "ci-41", signed(claims, key, "ES256"))
+    eventually(lambda: "Certificate serial" in cluster.done("csr", "show", "csr-ci-41"), live_server)
+    (row,) = (one for one in cluster.done("csr", "list").splitlines() if "ci-41" in one)
+    assert row.endswith("127.0.0.1 (rule ci)")
+    shown = cluster.done("csr", "show", "csr-ci-41")
+    assert "Join rule:            ci\n" in shown
+    assert "Token issuer:         https://ci.example\n" in shown
+    assert "Token subject:        repo:org/app\\x1b[2J\n" in shown
+    (row,) = (one for one in cluster.done("issuance", "list", "-o", "wide").splitlines() if "ci-41" in one)
+    assert "rule ci" in row
+    assert "repo:org/app\ufffd[2J" in row, "records hold no control characters"
+    (row,) = (one for one in cluster.done("certs", "list", "-o", "wide").splitlines() if "ci-41" in one)
+    assert "rule ci" in row
+    assert "Token subject:  repo:org/app\ufffd[2J\n" in cluster.done("certs", "show", "ci-41")
+    assert "Join rule:    ci\n" in cluster.done("node", "show", "ci-41")
+    assert "rule ci" in cluster.done("node", "list")
+    assert "Joined:       ci-41, token ends " in cluster.done("joinrule", "show", "ci")
+    cluster.done("joinrule", "delete", "ci")
+
+
+def test_an_issuer_that_gives_no_keys_is_in_the_status(live_server: LiveServer, cluster: CommandLine) -> None:
+    assert "\nJoin rules     none\n" in cluster.done("status")
+    url = f"https://127.0.0.1:{free_port()}"
+    cluster.done("joinrule", "create", "away", "--issuer", url, "--claim", "sub=x", "--audience", "here")
+    claims = {"iss": url, "aud": "here", "sub": "x", "exp": int(SystemClock().now().timestamp()) + 600}
+    with pytest.raises(UnauthorizedError):
+        requested(live_server, "away-1", signed(claims, key_for("ES256"), "ES256"))
+    (found,) = json.loads(cluster.done("status", "-o", "json"))["joinRules"]["unreadyIssuers"]
+    assert (found["issuer"], found["keysKnownUntil"]) == (url, "")
+    assert f"\nJoin rules     1\n               {url} does not give its keys: " in cluster.done("status")
+    cluster.done("joinrule", "delete", "away")
 
 
 @each_row(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -193,10 +194,23 @@ def test_an_address_without_tls_is_refused(mooring: CommandLine, server: LiveSer
     assert "verysecretword" not in outcome.all
 
 
-def test_a_kubeconfig_that_can_be_read_once_is_an_error(server: LiveServer) -> None:
-    outcome = process("kubeconfig", "refresh", "--kubeconfig", "/dev/stdin", stdin=server.kubeconfig.read_text())
-    assert (outcome.code, outcome.out) == (1, "")
-    assert "was changed by another program meanwhile" in outcome.err
+@pytest.mark.parametrize("words", [[], ["--dry-run"], ["--all"]], ids=str)
+def test_a_kubeconfig_that_is_no_file_is_an_error(mooring: CommandLine, words: list[str]) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader), os.fdopen(writer, "w") as pipe:
+        pipe.write(CLUSTER)
+        pipe.close()
+        piped = f"/dev/fd/{reader}"
+        outcomes = {
+            piped: mooring("kubeconfig", "refresh", "--kubeconfig", piped, *words),
+            # This standard input is a removed file.
+            "/dev/stdin": process("kubeconfig", "refresh", "--kubeconfig", "/dev/stdin", *words, stdin=CLUSTER),
+        }
+    for path, outcome in outcomes.items():
+        assert (outcome.code, outcome.out) == (1, "")
+        assert outcome.err == (
+            f"Error: {path} is a pipe or a removed file, which cannot be brought up to date; name the file\n"
+        )
 
 
 def test_the_cluster_of_another_context_is_no_further_address(

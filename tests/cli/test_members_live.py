@@ -388,12 +388,22 @@ def test_a_server_without_anonymous_access_is_joined_by_a_document_with_the_toke
         assert mooring("join", "--discovery-file", str(file), *joining).code == 2, "credentials are not accepted"
         mooring.done("join", "--discovery-file", str(file), "--allow-discovery-credentials", *joining)
         assert "one" in mooring.done("node", "list")
+        known = NodeState(tmp_path / "root").read_cluster_id()
+        other = tmp_path / "other.conf"
+        other.write_text(file.read_text().replace(known, known[::-1]))
+        outcome = mooring("join", "--discovery-file", str(other), "--allow-discovery-credentials", *joining)
+        assert (outcome.code, f"its id is {known[::-1]}, and the known one is {known}" in outcome.err) == (1, True), (
+            outcome.err
+        )
         # Without cluster-info the document names the administrator's cluster, whose id is not known then.
         server.run(lambda client: client.delete("configmaps", "cluster-info", "kube-public"))
         document = yaml.safe_load(file.read_text())
         (extension,) = document["clusters"][0]["cluster"].pop("extensions")
-        assert extension["name"] == "mooring.dev/cluster-id"
+        assert (extension["name"], extension["extension"]) == ("mooring.dev/cluster-id", {"id": known})
         assert yaml.safe_load(mooring.done("kubeconfig", "discovery", token.id)) == document
+        server.run(lambda client: client.delete("nodes", "one"))
+        outcome = mooring("leave", "--yes", "--root", str(tmp_path / "root"))
+        assert (outcome.code, "does not say of which cluster it is" in outcome.err) == (1, True), outcome.err
     finally:
         server.stop()
 

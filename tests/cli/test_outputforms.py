@@ -12,7 +12,7 @@ import pytest
 
 from mooring.apimachinery.schema import Obj
 from mooring.cli import issuance as issuancelist
-from mooring.cli import machine
+from mooring.cli import joinrule, machine
 from mooring.cli.certs import ending as certscheck
 from mooring.cli.certs import show as certslist
 from mooring.cli.certs.inventory import KnownCertificate
@@ -92,6 +92,17 @@ TOKEN_CELLS = (
 )  # fmt: skip
 
 
+JOIN_RULE: Obj = {
+    "metadata": {"name": "github-ci", "creationTimestamp": CREATED},
+    "spec": {
+        "issuer": {"url": "https://token.actions.githubusercontent.com"},
+        "claims": [{"claim": "repository_id", "value": "1296269"}, {"claim": "ref", "value": "refs/heads/main"}],
+        "nodeName": "ci-{run_id}",
+        "expirationTimestamp": "2027-01-26T15:00:00Z",
+    },
+}
+
+
 def _snapshot() -> str:
     name = snapshot_path(Path(), ON_DEMAND, NOW).name
     return table(("NAME", "REVISION", "BYTES", "PROBLEM"), [(name, "12345678", "123456789", "")])
@@ -111,6 +122,7 @@ def printed(capsys: pytest.CaptureFixture[str], call: Any, *arguments: Any, **mo
 TABLES: Mapping[str, Sequence[Any]] = {
     "csr list": (show.print_list, [REQUEST], "table", NOW),
     "machine list": (machine.print_list, [AUTHORIZED], "table", NOW),
+    "joinrule list": (joinrule.print_list, [JOIN_RULE], "table", NOW),
     "issuance list": (issuancelist.print_list, [ENTRY], "table"),
     "token impact": (impact.print_impact, [ENTRY], "abcdef", "table", NOW),
     "certs list": (certslist.print_list, [CERTIFICATE], "table", NOW),
@@ -146,6 +158,7 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "node": ("node/x", "nodes/x", "no/x"),
     "machine": (f"{machine.QUALIFIED}/x", "authorizedmachines/x", "machine/x", "machines.v1alpha1.mooring.dev/x"),
+    "joinrule": (f"{joinrule.QUALIFIED}/x", "joinrules/x", "joinrules.v1alpha1.mooring.dev/x"),
     "token": ("secret/bootstrap-token-x", "secrets/bootstrap-token-x"),
 }
 NOUN_OF_FLAG = {"--node": "node", "--token": "token"}

@@ -29,6 +29,7 @@ from mooring.trust.bootstraptoken.restrictions import Restrictions, join_record,
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.editedclusterinfo import LAST_WRITTEN, PUBLISHED_CAS, value_digest
+from tests.support.rows import each_row
 from tests.support.testca import ThrowawayCA
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,7 +56,7 @@ def secret(max_joins: int | None = None, joined: int = 0, **more: Any) -> Obj:
         pytest.param(secret(), ["live", "unlimited"], id="for any number of machines"),
         pytest.param(secret(usages=("signing",), groups=()), ["live"], id="that lets no machine in"),
         pytest.param(secret(1, ttl=timedelta(0)), ["live", "neverExpire"], id="without an end"),
-        pytest.param(secret(ttl=None, expires=NOW), ["expired"], id="expired"),
+        pytest.param(secret(expires=NOW), ["expired"], id="expired"),
         pytest.param({"metadata": {"name": "bootstrap-token-x"}, "data": {}}, ["unreadable"], id="unreadable"),
     ],
 )
@@ -450,3 +451,28 @@ def test_held_back_removals_are_read_where_the_cluster_says_so(answer: Any, expe
         return cast(Obj, answer)
 
     assert asyncio.run(sections.held_back(cast(Any, SimpleNamespace(get=get)))) == expected
+
+
+@each_row(
+    "total, issuers, lines",
+    [
+        (0, [], ["none"]),
+        (2, [], ["2"]),
+        (
+            1,
+            [{"issuer": "https://a.example", "problem": "it answers 503", "keysKnownUntil": "2026-01-02T00:00:00Z"}]
+            * 2,
+            [
+                "1",
+                "https://a.example does not give its keys: it answers 503; the known ones count until 2026-01-02T00:00:00Z",
+            ],
+        ),
+        (
+            1,
+            [{"issuer": "https://a.example", "problem": "it answers 503", "keysKnownUntil": ""}],
+            ["1", "https://a.example does not give its keys: it answers 503"],
+        ),
+    ],
+)
+def test_join_rules_and_the_issuers_that_give_no_keys(total: int, issuers: list[Obj], lines: list[str]) -> None:
+    assert sections.join_rule_lines({"total": total, "unreadyIssuers": issuers}, NOW) == lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -505,7 +506,7 @@ def test_what_never_happened_has_no_year_and_no_list_shows_a_token(
 def _create_unset(server: LiveServer) -> None:
     async def create(client: ClusterClient) -> None:
         token = parse_token("neverx.k7m8x1c5v0b6n4z9")
-        record = tokensecret.new_record(token, SystemClock().now(), ttl=None)
+        record = tokensecret.new_record(token, SystemClock().now(), ttl=timedelta(0))
         await client.create("secrets", tokensecret.to_secret(record))
         await client.create("nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "never-heard"}})
 

@@ -53,6 +53,10 @@ def rule(*joins: Obj, deleting: str = "", **spec: Any) -> Obj:
     return thing("ci", metadata=metadata, spec=full, status={"joins": list(joins)})
 
 
+def named(of: Obj, name: str) -> Obj:
+    return {**of, "metadata": {**of["metadata"], "name": name}}
+
+
 def join(jti: str, machine: str, end: timedelta = HOUR) -> Obj:
     return {"use": use_of(ISSUER, jti), "machine": machine, "expires": rfc3339(NOW + end)}
 
@@ -169,6 +173,8 @@ LATE = NOW + HOUR + JUDGED + timedelta(seconds=1)
                      id="another claim since"),
         pytest.param([rule(join("a", record(STRANGER)))], {}, "IdentityTokenUsed", True, "another key",
                      id="two keys with one token"),
+        pytest.param([rule(), named(rule(join("a", record(STRANGER))), "first")], {}, "IdentityTokenUsed", True, "another key",
+                     id="a key that joined by another rule with this token"),
         pytest.param([rule(join("a", MACHINE), nodeName="ci-*")], {"csr": request(ANY_CI, OTHER_NAME)},
                      "IdentityTokenUsed", True, "another name", id="one key with two names"),
         pytest.param([rule()], {"now": LATE}, "IdentityTokenExpired", False, "ended at",
@@ -205,7 +211,7 @@ def test_an_automatic_approval_meets_a_hold(
     assert re.search(message, finding.message)
 
 
-def test_a_rule_that_cannot_be_read_holds_its_own_requests_only() -> None:
+def test_a_rule_that_cannot_be_read_holds_its_requests() -> None:
     seen = {**views(), "joinrules": FixedView(unreadable={("", "ci"): "the key is missing"})}
     held = found(seen=seen)
     assert isinstance(held, Hold)
@@ -214,6 +220,19 @@ def test_a_rule_that_cannot_be_read_holds_its_own_requests_only() -> None:
     missing = found(csr=other, seen=seen)
     assert isinstance(missing, Hold)
     assert missing.reason == "JoinRuleDeleted"
+
+
+def test_a_rule_that_cannot_be_read_may_have_let_in_another_key_with_a_token() -> None:
+    seen = {**views(), "joinrules": FixedView([rule()], unreadable={("", "first"): "the key is missing"})}
+    held = found(seen=seen)
+    assert isinstance(held, Hold)
+    assert (held.reason, held.message) == ("JoinRuleUnreadable", "the join rule first cannot be read")
+    precondition = written(found(rule())).precondition
+    assert precondition is not None
+    assert not precondition(seen, NOW)
+    by_person = written(found(seen=seen, person=True)).precondition
+    assert by_person is not None
+    assert by_person(seen, NOW)
 
 
 @pytest.mark.parametrize(
@@ -276,6 +295,17 @@ def test_no_join_is_counted_while_a_restored_store_may_have_forgotten_others() -
     assert precondition is not None
     assert precondition(views(configmaps=[]), NOW)
     assert not precondition(views(configmaps=tombstone_list("node.n2")), NOW)
+
+
+def test_a_join_is_counted_unless_another_rule_let_in_a_key_with_the_token_meanwhile() -> None:
+    precondition = written(found(rule())).precondition
+    assert precondition is not None
+    for other, is_free in (
+        (join("a", record(STRANGER)), False),
+        (join("a", MACHINE), True),
+        (join("b", "f" * 64), True),
+    ):
+        assert precondition(views(configmaps=[], joinrules=[rule(), named(rule(other), "first")]), NOW) is is_free
 
 
 # -- one gate for the approver and the signer -----------------------------------------------------------------------------

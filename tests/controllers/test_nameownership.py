@@ -274,11 +274,11 @@ def serving(username: str, name: str = "n1", *, automatic: bool = True) -> Pendi
     [
         pytest.param(
             seen({"keys": [OLD]}, node=True), pending(), "NodeNameTaken", False,
-            [OLD["publicKey"], ENTRY["publicKey"], "192.0.2.9", "kubectl delete node n1", "--node-name n1", "csr approve join"],
+            [OLD["publicKey"], ENTRY["publicKey"], "192.0.2.9", "delete node/n1 csr/", "--node-name n1", "csr approve join"],
             id="another key with a token",
         ),
         pytest.param(
-            seen({"keys": [OLD]}), pending(source=""), "NodeNameTaken", False, ["kubectl delete nodeidentity n1", "request has"],
+            seen({"keys": [OLD]}), pending(source=""), "NodeNameTaken", False, ["delete nodeidentity/n1 csr/", "request has"],
             id="another key for a machine that has not registered",
         ),
         pytest.param(seen(node=True), pending(), "NodeNameTaken", False, ["not recorded"], id="a Node without a record"),

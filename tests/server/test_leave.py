@@ -299,3 +299,19 @@ async def test_a_dry_run_is_refused_and_ends_nothing(server: Server) -> None:
         "dryRun: a membership is not left in a dry run; leave the parameter out",
     )
     assert (await server.get("/api/v1/nodes/n1")).status == 200
+
+
+@in_server
+async def test_a_machine_of_another_cluster_ends_nothing_here(server: Server) -> None:
+    pair = server.ca.client("system:node:n1", NODES)
+    await member(server, "n1", pair)
+    for body, status, message in (
+        ({"clusterID": "a-b-c"}, 403, "this is another cluster: its id is"),
+        ({"clusterID": 7}, 400, 'the body is not a JSON object with a "clusterID" that is a text'),
+        ([], 400, 'the body is not a JSON object with a "clusterID" that is a text'),
+    ):
+        reply = await server.post(PATH, body, via=connection([pair.der]))
+        assert (reply.status, reply.message.startswith(message)) == (status, True), reply.text
+    assert (await server.get("/api/v1/nodes/n1")).status == 200
+    own = (await server.get("/api/v1/namespaces/kube-system")).obj["metadata"]["uid"]
+    assert (await server.post(PATH, {"clusterID": own}, via=connection([pair.der]))).status == 200

@@ -246,6 +246,11 @@ def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
         ),
         pytest.param(given(address=(HOST,)), "no way of discovery", id="an address without a token"),
         pytest.param(
+            given(address=(f"{T1.upper()}.test",), token=T1, discovery_token_ca_cert_hash=(PIN,)),
+            "a bootstrap token stands where the address of the API server is expected",
+            id="the token in front of a domain",
+        ),
+        pytest.param(
             given(token=T1),
             "--token: discovery by token needs the address of an API server, host or host:port",
             id="a token without an address",
@@ -482,6 +487,8 @@ def test_a_duration_may_not_be(fields: dict[str, Any], message: str) -> None:
         ("https://[fe80::1%25eth0]:6443", "[fe80::1%eth0]:6443"),
         ("api.internal.example.:6443", "api.internal.example.:6443"),
         ("API.internal.example.", "api.internal.example.:6443"),
+        ("server.averylongcompany.test", "server.averylongcompany.test:6443"),
+        ("k10.test:6443", "k10.test:6443"),
     ],
 )
 def test_an_address_is_read_from(text: str, wanted: str) -> None:
@@ -528,6 +535,17 @@ def test_no_address_is_read_from(text: str) -> None:
         f"K1O{CA_HASH}::{T1}",
         f"{CA_HASH}::server:1111",
         f"token={T1}",
+        f"{T1}:6443",
+        f"https://{T1}:6443",
+        T1.upper(),
+        f"https://{T1.upper()}:6443",
+        f"x.{T1}:6443",
+        f"x-{T1}:6443",
+        f"{T1}.",
+        f"x.{T1}:99999",
+        f"https://api.test/{T1}",
+        f"http://{T1}",
+        f"https://{K10_T1}:6443",
     ],
 )
 def test_a_token_in_place_of_the_address_is_neither_asked_for_by_name_nor_repeated(text: str) -> None:

@@ -127,7 +127,7 @@ def test_selecting_gives_cluster_user_and_namespace_of_the_context() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (replace(ADMIN, current_context=""), "no current context: name one with --context"),
+        (replace(ADMIN, current_context=""), "no current context: name one with --context, or set it"),
         (replace(ADMIN, current_context="x"), 'has no context "x"'),
         (
             replace(ADMIN, clusters=()),

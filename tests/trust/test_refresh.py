@@ -22,7 +22,16 @@ from mooring.trust.discovery.refresh import (
     refresh_cluster,
 )
 from mooring.trust.discovery.trustedcluster import TrustedCluster
-from mooring.trust.httpexchange import CERTIFICATE, TIMEOUT, UNREACHABLE, HttpFailure, HttpRequest, HttpResponse, Trust
+from mooring.trust.httpexchange import (
+    CERTIFICATE,
+    NOT_ASKED,
+    TIMEOUT,
+    UNREACHABLE,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    Trust,
+)
 from mooring.trust.kubeconfig import Cluster, Kubeconfig
 from mooring.trust.kubeconfigtext import format_kubeconfig
 from tests.support.discoverypeer import CA, OTHER_CA, Network, Server, status
@@ -138,6 +147,26 @@ def test_a_cluster_of_another_id_is_not_followed_though_its_ca_is_the_same(read:
     net = network(info(A, cluster_id="two"), A)
     net.servers[B] = Server(info(B, cluster_id="one"))
     assert order(net.drive(read(known(A, B), base(A, B, cluster_id="one")))) == [B]
+    assert order(net.drive(read(known(A, B), base(B, cluster_id="one")))) == [B], "an address that was set here"
+
+
+@pytest.mark.parametrize(
+    ("failures", "wanted"),
+    [
+        pytest.param((TIMEOUT, UNREACHABLE), "b.test:6443 .*: nothing answers there", id="the last"),
+        pytest.param((TIMEOUT, NOT_ASKED), "a.test:6443 .*: no answer in time", id="the last that was asked"),
+        pytest.param(
+            (NOT_ASKED, NOT_ASKED), "a.test:6443 .*: no time was left to ask it", id="the first, if none was asked"
+        ),
+    ],
+)
+def test_the_error_of_all_addresses_is_that_of(failures: tuple[str, ...], wanted: str) -> None:
+    def failing(kind: str) -> Server:
+        return Server(None, override=lambda count, request: HttpFailure(kind, "x"))
+
+    net = Network(dict(zip((A, B), map(failing, failures), strict=True)))
+    with pytest.raises(errors.DiscoveryError, match=wanted):
+        net.drive(refresh_cluster(known(A, B), base(A, B)))
 
 
 def test_a_pin_vouches_for_the_ca_and_not_for_another_cluster() -> None:
@@ -446,7 +475,9 @@ def test_ways_that_cannot_be_read_are_left_out(ways: Any) -> None:
 
 
 def test_without_a_cluster_info_there_is_no_base() -> None:
-    assert MergeBase.of(TrustedCluster(known(A)[0], None, (), "file", client_ca_pem=CA)) is None
+    document = TrustedCluster(known(A)[0], None, (), "file", client_ca_pem=CA)
+    assert MergeBase.of(document) is None
+    assert MergeBase.of(replace(document, cluster_id="a-b-c")) == MergeBase((), digest(CA), "", cluster_id="a-b-c")
 
 
 @pytest.mark.parametrize(

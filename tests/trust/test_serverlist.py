@@ -40,6 +40,7 @@ URLS = (
     Url("an IPv6 address keeps its brackets", "https://[2001:DB8::1]:6443", "[2001:db8::1]:6443"),
     Url("a path does not count", "https://10.0.0.1:6443/k3s/", "10.0.0.1:6443"),
     Url("http is refused", "http://10.0.0.1:6443", error="--server: the scheme must be https"),
+    Url("a token is refused", "https://abcdef.0123456789abcdef:6443", error="--server: a bootstrap token stands where"),
     Url("an address without scheme is refused", "10.0.0.1:6443", error="--server: "),
     Url(
         "a password in the URL is refused and not repeated",

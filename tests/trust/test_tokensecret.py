@@ -320,14 +320,24 @@ def test_what_is_empty_is_not_written() -> None:
     assert sorted(tokensecret.to_secret(record)["data"]) == ["token-id", "token-secret"]
 
 
-def test_a_given_expiration_is_taken_as_it_is() -> None:
-    assert tokensecret.new_record(TOKEN, NOW, ttl=None, expires=NOW).expires == NOW
+@pytest.mark.parametrize(
+    ("given_fields", "wanted"),
+    [
+        pytest.param({}, NOW + timedelta(days=1), id="a day from now"),
+        pytest.param({"ttl": timedelta(hours=2)}, NOW + timedelta(hours=2), id="at the end of its ttl"),
+        pytest.param({"ttl": timedelta(0)}, None, id="never, with a ttl of zero"),
+        pytest.param({"expires": NOW}, NOW, id="at the given time"),
+        pytest.param({"ttl": None, "expires": NOW}, NOW, id="at the given time, with a ttl of None"),
+    ],
+)
+def test_a_new_token_expires(given_fields: dict[str, Any], wanted: datetime | None) -> None:
+    assert tokensecret.new_record(TOKEN, NOW, **given_fields).expires == wanted
 
 
 @pytest.mark.parametrize(
     ("given_fields", "message"),
     [
-        ({"expires": NOW}, "not both"),
+        ({"ttl": timedelta(days=1), "expires": NOW}, "not both"),
         ({"ttl": timedelta(seconds=-1)}, "not negative"),
         ({"ttl": timedelta.max}, "too long"),
         ({"usages": ("signin",)}, "invalid bootstrap token usage signin"),
@@ -373,13 +383,23 @@ def test_listing_reads_unknown_usages_too_sorted_and_groups_as_they_are_stored()
 @pytest.mark.parametrize(
     ("obj", "message"),
     [
+        (secret(type="Opaque"), "is not of type bootstrap.kubernetes.io/token: no machine can join with it"),
+        (secret(type=None), "is not of type"),
         (secret({"token-id": None}), "has no token-id"),
         (secret({"token-id": "07401c"}), "is not named bootstrap-token-<token-id>"),
         (secret({"token-secret": None}), "has no token-secret"),
         (secret({"token-secret": "short"}), "is not of the form"),
         (secret({"expiration": "soon"}), "expiration is not an RFC 3339 time"),
     ],
-    ids=["no id", "another name", "no secret", "a malformed secret", "an unreadable expiration"],
+    ids=[
+        "another type",
+        "no type",
+        "no id",
+        "another name",
+        "no secret",
+        "a malformed secret",
+        "an unreadable expiration",
+    ],
 )
 def test_listing_reports_a_secret_with(obj: Obj, message: str) -> None:
     with pytest.raises(TokenError, match=message) as caught:

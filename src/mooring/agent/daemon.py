@@ -140,7 +140,9 @@ class Agent:
             except MembershipEndedError as error:
                 is_refused = isinstance(error, CertificateRefusedError)
                 try:
-                    await joined.check_cluster(self._clock)
+                    if await joined.is_accepted(self._clock):
+                        await self._leave_out_other_clusters(joined)
+                        continue
                 except AnotherClusterError as other:
                     self._notifier.status(str(other))
                     log.error("%s. The heartbeat waits until the cluster of this machine answers again", other)
@@ -247,6 +249,21 @@ class Agent:
                 return found
         return None
 
+    async def _leave_out_other_clusters(self, joined: Joined) -> None:
+        """Write kubelet.conf without the addresses at which another cluster answers, or pause."""
+        pair = joined.files.client.read_pair()
+        try:
+            if pair is not None:
+                found = await refresh(joined.files, pair, self._clock)
+                log.warning(
+                    "another cluster answers at an address of this machine; it goes on with %s",
+                    found.clusters[0].server,
+                )
+                return
+        except MooringError as error:
+            log.warning("another cluster answers at an address of this machine, which stays: %s", error)
+        await self._await_certificate(ASK_SECONDS)
+
     async def _await_membership(self, joined: Joined, *, asks: bool) -> None:
         """Return when another certificate is on disk, or, when it `asks`, the cluster accepts the one that it rejected.
 
@@ -261,7 +278,10 @@ class Agent:
                 try:
                     uid = joined.known_uid()
                     clusters = joined.files.read_clusters() or joined.clusters
-                    await check_membership(pair, joined.node_name, uid, clusters, self._clock, answer_needed=True)
+                    cluster_id = joined.files.read_cluster_id()
+                    await check_membership(
+                        pair, joined.node_name, uid, clusters, self._clock, cluster_id=cluster_id, answer_needed=True
+                    )
                     break
                 except MooringError:
                     continue

@@ -49,7 +49,7 @@ from mooring.client.http.credentials import run as run_plugin
 from mooring.client.http.requests import drive_notifying, fetch
 from mooring.clock import Clock, SystemClock, rfc3339
 from mooring.errors import ConfigError, ForbiddenError, MooringError, NotFoundError, PeerError, UnauthorizedError
-from mooring.identity import NODE_PREFIX
+from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX
 from mooring.pki.errors import PeerCertificateError, PkiError, TokenRefusedError
 from mooring.pki.jwt.token import decode_unverified
 from mooring.pki.x509 import bundles, names
@@ -523,6 +523,7 @@ class _Join:
             machine_code=self.options.machine_code,
             facts=self._facts(),
             compared=pins_of(trusted.ca_pem) if self.plan.asks else (),
+            requester="" if self.plan.tls_token is None else BOOTSTRAP_USER_PREFIX + self.plan.tls_token.id,
         )
 
         async def check(pair: Pair) -> None:
@@ -780,8 +781,9 @@ def _explain_refusal(plan: JoinPlan) -> Iterator[None]:
             ) from None
         raise RefusedError(
             f"the server does not accept {credential}: it is unknown, was deleted or revoked, has expired, its secret is wrong, it "
-            "lacks the usage authentication, or it is not for the network of this machine; list tokens on the server with "
-            f"`mooring token list`, make one with `mooring token create`{explained_by(error.audit_id)}"
+            "lacks the usage authentication, it is not for the network of this machine, or a limit in its annotations cannot be "
+            "read; list tokens on the server with `mooring token list`, make one with `mooring token create`"
+            + explained_by(error.audit_id)
         ) from None
     except ForbiddenError as error:
         raise RefusedError(

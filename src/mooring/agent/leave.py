@@ -3,6 +3,8 @@
 Rules kept here:
 * Files that were copied from another machine end no membership.
 * The server is asked first. Nothing is removed while it has not answered, because the certificate is the proof.
+* Another cluster of the same CA ends nothing: where the cluster of the machine is known, a server of it is asked, or one that
+  compares the id in the request. The 401 of a server that does not say of which cluster it is removes no file.
 * 401 of a Mooring server means that the membership has ended before, unless the certificate has expired or its CA was retired.
 * An agent that leaves when it is stopped has STOP_SECONDS for it. Without an answer its files stay, and a line says so.
 * Files that this program or a kubelet wrote for the membership are removed, and no other. Directories stay, and so does the CA of a
@@ -18,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mooring.agent import disk, machineid
+from mooring.agent import disk, machineid, registration
 from mooring.agent.disk import RecordFile
 from mooring.agent.k3s.files import KUBECONFIGS, AgentFiles
 from mooring.agent.machineid import MachineIdentity
@@ -132,10 +134,13 @@ async def end(found: Membership, clock: Clock, machine: MachineIdentity | None =
         found.member.check_server_ca()
     pair = found.member.client
     user = KubeconfigUser("default-auth", certificate_file=str(pair.current), key_file=str(pair.key))
-    async with ClusterClient(found.clusters[0], user, clock, others=found.clusters[1:]) as client:
+    known_id = found.member.read_cluster_id()
+    proved = await registration.cluster_with_id(found.clusters, known_id, clock) if known_id else None
+    first, *others = found.clusters if proved is None else (proved,)
+    async with ClusterClient(first, user, clock, others=others) as client:
 
         async def ask() -> None:
-            await client.post_path(PATH, {})
+            await client.post_path(PATH, {"clusterID": known_id} if known_id else {})
 
         try:
             # 401 of a server that does not say what it is counts after a few seconds: one that restarts answers so
@@ -143,6 +148,11 @@ async def end(found: Membership, clock: Clock, machine: MachineIdentity | None =
             await retry(clock, ask, REFUSED_SECONDS, transient=(UnauthorizedError,), client=client)
         except UnauthorizedError:
             await _check_ended(found, client.server, user, clock)
+            if known_id and proved is None:
+                raise ConfigError(
+                    f"{client.server} does not accept the certificate of node {found.node_name}, and does not say of which cluster "
+                    f"it is, which may be another one; if this membership has ended, {_by_an_administrator(found)}"
+                ) from None
             return False
         except (NotFoundError, ForbiddenError) as error:
             if program := await other_program(client):

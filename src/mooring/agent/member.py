@@ -31,6 +31,7 @@ from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError,
 from mooring.identity import NODE_PREFIX
 from mooring.settings.nodes import ENDS_MEMBERSHIP
 from mooring.trust.answertext import explained_by
+from mooring.trust.discovery.errors import AnotherClusterError
 from mooring.trust.kubeconfig import Cluster, KubeconfigUser
 
 log = logging.getLogger("mooring.agent")
@@ -189,6 +190,24 @@ class Member:
     async def check_cluster(self, clock: Clock) -> None:
         """Raise AnotherClusterError when another cluster than that of this member answers at its addresses."""
         await registration.check_cluster(self.clusters, self.files.read_cluster_id(), clock)
+
+    async def is_accepted(self, clock: Clock) -> bool:
+        """Return whether the cluster of this machine accepts its certificate, at whichever address, after a server rejected it.
+
+        Raises AnotherClusterError.
+        """
+        pair, cluster_id = self.files.client.read_pair(), self.files.read_cluster_id()
+        if pair is None or not cluster_id:
+            return False
+        try:
+            await registration.check_membership(
+                pair, self.node_name, self.known_uid(), self.clusters, clock, cluster_id=cluster_id, answer_needed=True
+            )
+        except AnotherClusterError:
+            raise
+        except MooringError:
+            return False
+        return True
 
     def remember_heartbeat(self, moment: datetime) -> None:
         """Record when a heartbeat was answered, for `silence`."""

@@ -28,7 +28,9 @@ from mooring.secret import Secret
 from mooring.trust.discovery.pins import Pin
 from mooring.trust.nodename import comparison_code
 
-ASKING_ADVICE = "a server takes requests without a credential with --join-requests, within its limits; or join with a token"
+ASKING_ADVICE = (
+    "a server takes requests without a credential with --join-requests, within its limits; or join with a token"
+)
 
 
 class PendingKeyFiles(Protocol):
@@ -59,6 +61,7 @@ class OneShotRequest:
         machine_code: Secret | None = None,
         facts: Mapping[str, str] | None = None,
         compared: Iterable[Pin] = (),
+        requester: str = "",
     ) -> None:
         """`compared`: the CAs that this machine saw, where a person compares them: the request is made without a credential."""
         self._state = state
@@ -70,6 +73,7 @@ class OneShotRequest:
         self._machine_code = machine_code
         self._facts = facts or {}
         self._compared = tuple(map(str, compared))
+        self._requester = requester
         self._skew = ""
 
     async def obtain(
@@ -116,7 +120,7 @@ class OneShotRequest:
 
     def _request(self, key: PrivateKey) -> NodeRequest:
         request = certificaterequest.node_request(key, self._node_name, self._expiration_seconds, self._machine_code)
-        return replace(request, facts=self._facts)
+        return replace(request, facts=self._facts, requester=self._requester)
 
     def _prepare_key(self) -> PrivateKey:
         with self._steps.step(steps.KEY) as summary:

@@ -132,14 +132,17 @@ async def check_membership(
 ) -> None:
     """Raise MembershipEndedError when the server rejects the certificate, or the Node with `uid` was deleted.
 
-    Raise AnotherClusterError instead when the cluster is not that of `cluster_id`. `answer_needed`: raise the error of a server
-    that does not answer, too.
+    Of several addresses those of the cluster of `cluster_id` decide. Raise AnotherClusterError where another one alone answers.
+    `answer_needed`: raise the error of a server that does not answer, too.
     """
     try:
         await _check_membership(pair, node_name, uid, clusters, clock, answer_needed=answer_needed)
     except MembershipEndedError:
-        await check_cluster(clusters, cluster_id, clock)
-        raise
+        own = await cluster_with_id(clusters, cluster_id, clock) if cluster_id else None
+        if own is None or len(clusters) == 1:
+            raise
+        # The server that rejected it may be of another cluster.
+        await _check_membership(pair, node_name, uid, (own,), clock, answer_needed=True)
 
 
 async def check_cluster(clusters: tuple[Cluster, ...], cluster_id: str, clock: Clock) -> None:
@@ -147,14 +150,22 @@ async def check_cluster(clusters: tuple[Cluster, ...], cluster_id: str, clock: C
 
     An empty id decides nothing, and neither do servers that do not say of which cluster they are.
     """
-    if not cluster_id:
-        return
+    if cluster_id:
+        await cluster_with_id(clusters, cluster_id, clock)
+
+
+async def cluster_with_id(clusters: tuple[Cluster, ...], cluster_id: str, clock: Clock) -> Cluster | None:
+    """Return the first address at which the cluster of `cluster_id` answers; None when no server says of which cluster it is.
+
+    Raises AnotherClusterError when another one answers, and this one at no address.
+    """
     try:
-        await drive_fetching(first_published(clusters, cluster_id), clock)
+        found, published = await drive_fetching(first_published(clusters, cluster_id), clock)
     except AnotherClusterError:
         raise
     except DiscoveryError:
-        return
+        return None
+    return found if published.cluster_id else None
 
 
 async def _check_membership(

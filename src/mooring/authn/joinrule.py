@@ -23,6 +23,7 @@ from typing import Any
 
 from mooring.api.mooring.joinrule import PLURAL
 from mooring.api.view import View, ViewFollower, Views
+from mooring.apimachinery.schema import Obj
 from mooring.authn.cel import CLAIMS, TEXT, TRUTH, CelError, CelFailedError, Expression, compile_expression
 from mooring.authn.claims import ClaimsRefusedError
 from mooring.authn.credentials import SECRET, Credentials
@@ -43,6 +44,7 @@ from mooring.authn.oidc.settings import SIGNING_ALGORITHMS
 from mooring.authn.reasons import WRONG_AUDIENCE, Code
 from mooring.authn.verdict import Accepted, Deferred, FirstVerdict, NotMine, Rejected, Verdict
 from mooring.authn.verdictcache import MAX_REMEMBERED, VerifiedTokens
+from mooring.clock import rfc3339
 from mooring.errors import ConfigError
 from mooring.identity import BOOTSTRAPPERS, JOIN_RULE_PREFIX, UserInfo
 from mooring.pki.errors import TokenRefusedError
@@ -220,6 +222,19 @@ class JoinRuleAuthenticator:
     def issuers(self) -> Sequence[JwtIssuer]:
         """Issuers whose keys are in use, or were requested."""
         return tuple(self._issuers.values())
+
+    def unready(self) -> list[Obj]:
+        """Return the issuers of rules that did not give their keys, each with the reason and the end of the known keys' use."""
+        used = set(map(_place, self.rules.all))
+        return [
+            {
+                "issuer": issuer.config.url,
+                "problem": issuer.problem,
+                "keysKnownUntil": rfc3339(issuer.known_until) if issuer.known_until is not None else "",
+            }
+            for place, issuer in self._issuers.items()
+            if issuer.problem and place in used
+        ]
 
     def authenticate(
         self, credentials: Credentials, views: Views, now: datetime, audiences: Sequence[str]

@@ -6,7 +6,9 @@ Rules kept here (docs/join-by-identity-token.md):
 * The first rule that fits, by its name, counts. Conditions, patterns and templates of names become CEL. A text of a rule becomes a
   literal, and the author's expressions stand in parentheses that they cannot leave, because each compiles alone.
 * An expression that fails for a token, such as one that reads an absent claim, rejects the token for all rules of its issuer.
-* Limits that need the time, a count or the source of a request are not here: the gates of `mooring controllers` judge them.
+* kube-apiserver compiles with lists of one type only: no list here has elements of several.
+* Expressions know no time. The end of a rule rejects each token that outlives it, so that none counts after it. The number of joins
+  and networks are not here: the gates of `mooring controllers` judge them.
 """
 
 from __future__ import annotations
@@ -37,8 +39,11 @@ MATCH_ANY = "MatchAny"
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}", re.ASCII)
 """JSON of a number that is an int of CEL."""
 _NUMBERS = re.compile(r"[-0-9*]+", re.ASCII)
-_PUNCTUATION = re.compile(r"[!-/:-@\[-^`{-~]")
-"""Characters that RE2 takes for themselves behind a backslash."""
+_SPECIAL = re.compile(r"[\\.+?()|\[\]{}^$]")
+"""Characters that RE2 takes for themselves behind a backslash alone."""
+_ANY = "[^/:]*"
+_SUBJECT = "sub"
+"""A claim that is a text or null, as every verifier requires (RFC 7519 4.1.2)."""
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PATTERN_LABEL = "[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?"
 _NODE_NAME, _NAME_PATTERN = (rf"^{label}(\.{label})*$" for label in (_LABEL, _PATTERN_LABEL))
@@ -105,7 +110,7 @@ def _entry(rules: Sequence[JoinRule], cluster_id: str) -> Obj:
     extra: Mapping[str, str] = {
         "rule-digest": first_that_fits(lambda rule: literal(rule.digest)),
         "issuer": literal(first.issuer),
-        "subject": '"sub" in claims && type(claims["sub"]) == string ? string(claims["sub"]) : ""',
+        "subject": f'{_has_text(_SUBJECT)} ? {_text(_SUBJECT)} : ""',
         "use": first_that_fits(_use),
         "node-name": first_that_fits(_node_name),
         "expires": 'string(timestamp(int(claims["exp"])))',
@@ -145,9 +150,11 @@ def _fits(rule: JoinRule) -> list[str]:
         found.append(f"type({_author(rule.node_name_expression)}) == string")
     if names or rule.node_name_expression:
         # A text without placeholders is a name, or the rule could not be read. A * is one of the rule, as no claim brings one.
-        name = f"string({_node_name(rule)})"
+        name = _node_name(rule) if names else f"string({_node_name(rule)})"
         wanted = _NAME_PATTERN if "*" in rule.node_name else _NODE_NAME
-        found.append(f"{name}.matches({literal(wanted)}) && size({name}) <= {_LONGEST_NAME}")
+        found.append(f"({name}).matches({literal(wanted)}) && size({name}) <= {_LONGEST_NAME}")
+    if rule.ends is not None:
+        found.append(f"int({_at(('exp',))}) <= {int(rule.ends.timestamp())}")
     usable = [_is_unique(name) for name in _unique_claims(rule)]
     return [*found, f"({' || '.join(usable)})"]
 
@@ -173,11 +180,9 @@ def _value_fits(value: str) -> str:
 
 
 def _pattern_fits(pattern: str) -> str:
-    parts = (_PUNCTUATION.sub(r"\\\g<0>", part) for part in pattern.split("*"))
-    expression = literal(f"^{'[^/:]*'.join(parts)}$")
-    texts = [f"type(e) == string && string(e).matches({expression})"]
-    if _NUMBERS.fullmatch(pattern):
-        texts.append(f"type(e) == int && string(e).matches({expression})")
+    parts = (_SPECIAL.sub(r"\\\g<0>", part) for part in pattern.split("*"))
+    kinds = "(type(e) == string || type(e) == int)" if _NUMBERS.fullmatch(pattern) else "type(e) == string"
+    texts = [f"{kinds} && string(e).matches({literal(f'^{_ANY.join(parts)}$')})"]
     texts += [f"e == {truth}" for truth in ("true", "false") if fits_pattern(pattern, truth)]
     return " || ".join(texts)
 
@@ -210,17 +215,18 @@ def _is_unique(name: str) -> str:
 
 def _has_text(name: str) -> str:
     """Return the expression that a claim is one text, as `mooring.trust.joinrule.texts_of` reads it."""
+    if name == _SUBJECT:
+        return f"{_is_there([name])} && type({_at([name])}) == string"
     steps = claim_steps(name)
     return f"{_is_there(steps)} && size({_texts(steps)}) == 1"
 
 
 def _text(name: str) -> str:
-    return f"{_texts(claim_steps(name))}[0]"
+    return f"string({_at([name]) if name == _SUBJECT else _texts(claim_steps(name)) + '[0]'})"
 
 
 def _texts(steps: Sequence[str]) -> str:
-    scalars = f"{_list_of(_at(steps))}.filter(e, type(e) in [string, int, bool])"
-    return f'{scalars}.map(e, type(e) == bool ? (e == true ? "true" : "false") : string(e))'
+    return f"{_list_of(_at(steps))}.filter(e, type(e) == string || type(e) == int || type(e) == bool)"
 
 
 def _list_of(value: str) -> str:

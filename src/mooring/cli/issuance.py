@@ -15,7 +15,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.cli import cluster, printing
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.flags import LISTED, NODE, REPORTED, TOKEN, output_option, usage
-from mooring.cli.printing import echo, print_document
+from mooring.cli.printing import echo, print_document, token_cell
 from mooring.cli.valuecompletion import complete_node, complete_token
 from mooring.client.cluster import ClusterClient
 from mooring.clock import Clock, parse_rfc3339, rfc3339
@@ -105,7 +105,7 @@ def require_whole(verified: VerifiedIssuanceLog) -> None:
 # `mooring issuance list`: list the certificates that were issued, with what obtained them.
 
 COLUMNS = {"TIME": "time", "SUBJECT": "subject", "TOKEN": "token", "SOURCE": "sourceAddress"}
-WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter"}
+WIDE = {"SERIAL": "serialNumber", "REQUESTER": "requester", "EXPIRES": "notAfter", "TOKEN SUBJECT": "identitySubject"}
 """Columns, each with the field of an entry."""
 
 
@@ -174,8 +174,14 @@ def print_list(entries: Sequence[Obj], form: str) -> None:
     else:
         columns = COLUMNS | (WIDE if form == "wide" else {})
         printing.print_table(
-            tuple(columns), [[entry.get(field) or "<none>" for field in columns.values()] for entry in entries]
+            tuple(columns),
+            [[_cell(entry, field) or "<none>" for field in columns.values()] for entry in entries],
         )
+
+
+def _cell(entry: Obj, field: str) -> str:
+    text: str = entry.get(field, "")
+    return token_cell(text, entry.get("joinRule", "")) if field == "token" else text
 
 
 # `mooring issuance checkpoint`: print the end of the chain, to be kept elsewhere.

@@ -44,6 +44,10 @@ QUALIFIED = f"{KIND.resource.singular}.{KIND.resource.group}"
 SYSTEM = "kube-system"
 CONFIGURE = "mooring joinrule authentication-config prints the configuration with which it takes the tokens"
 _NONE = "<none>"
+HEADERS = ("NAME", "ISSUER", "CLAIMS", "JOINS", "ENDS")
+WIDE = (*(column.name.upper() for column in KIND.resource.columns), "CLAIMS")
+SHOWN_ISSUER = 24
+"""Characters of an issuer in the table, without https://."""
 
 
 def _text_option(flag: str, metavar: str, text: str) -> Option:
@@ -258,25 +262,30 @@ def print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
     elif not found:
         echo("No join rules found.", err=True)
     else:
-        cells = {column.name.upper(): column.cell for column in KIND.resource.columns}
-        headers = ["NAME", "ISSUER", "CLAIMS", "NODE", "JOINS", "ENDS", *(["AGE"] if form == "wide" else [])]
-        rows = [
-            [_claims_cell(obj, form) if name == "CLAIMS" else str(cells[name](obj, now)) for name in headers]
-            for obj in found
-        ]
-        printed.print_table(headers, rows)
+        is_wide = form == "wide"
+        rows = [_wide_cells(obj, now) if is_wide else _cells(obj, now) for obj in found]
+        printed.print_table(WIDE if is_wide else HEADERS, rows)
 
 
-def _claims_cell(obj: Obj, form: str) -> str:
-    """Return the conditions of a rule; the table names their claims alone, as the values are long."""
-    named = spec_of(obj).get("claims") or []
-    if form == "wide":
-        texts = [
-            one.get("expression") or f"{one.get('claim')}={one.get('value') or one.get('pattern')}" for one in named
-        ]
-    else:
-        texts = [one.get("claim") or "<expression>" for one in named]
-    return ",".join(dict.fromkeys(texts)) or _NONE
+def _cells(obj: Obj, now: datetime) -> Sequence[str]:
+    """Return the cells of the table, which cuts the issuer, and names claims without their values."""
+    spec = spec_of(obj)
+    issuer = str((spec.get("issuer") or {}).get("url", "")).removeprefix("https://")
+    claims = dict.fromkeys(one.get("claim") or "<expression>" for one in spec.get("claims") or ())
+    joins = next(column for column in KIND.resource.columns if column.name == "Joins")
+    ends = spec.get("expirationTimestamp")
+    return (
+        obj["metadata"]["name"],
+        issuer if len(issuer) <= SHOWN_ISSUER else f"{issuer[:SHOWN_ISSUER]}...",
+        ",".join(claims) or _NONE,
+        str(joins.cell(obj, now)),
+        _until(ends, now) if ends else "never",
+    )
+
+
+def _wide_cells(obj: Obj, now: datetime) -> Sequence[str]:
+    claims = " and ".join(map(_condition_for_people, spec_of(obj).get("claims") or ()))
+    return [*(str(column.cell(obj, now)) for column in KIND.resource.columns), claims or _NONE]
 
 
 @click.command("show")
@@ -396,7 +405,8 @@ def delete(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
 def authentication_config(name: Sequence[str], chosen: ChosenCluster) -> None:
     """Print an AuthenticationConfiguration for kube-apiserver, by default for all join rules.
 
-    kube-apiserver reads it with --authentication-config. Print it again after each change of a rule.
+    kube-apiserver reads it with --authentication-config. Print it again after each change of a rule. A token that outlives its
+    rule is rejected there.
     """
 
     async def fetch(client: ClusterClient) -> tuple[Sequence[Obj], str]:

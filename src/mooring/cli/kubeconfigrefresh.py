@@ -27,7 +27,7 @@ from mooring.cli.login.kubeconfigentries import kubeconfig_files, kubeconfig_tar
 from mooring.cli.options.flags import DURATION, REPORTED, check_timeout, not_empty, output_option, usage
 from mooring.cli.printing import clean, echo, print_document, redacted
 from mooring.client import kubeconfigfiles
-from mooring.client.files import read_limited, replace_content
+from mooring.client.files import read_limited, real_path, replace_content
 from mooring.client.login.loginfiles import LoginFiles, directory
 from mooring.clock import SystemClock
 from mooring.duration import format_duration
@@ -172,7 +172,13 @@ def _chosen(
     unusable = []
     for path in dict.fromkeys(kubeconfig_files(kubeconfig)):
         try:
-            configs[path] = kubeconfigfiles.read(path)
+            config = kubeconfigfiles.read(path)
+            # It is read once more before it is changed, and a pipe is empty then. A here-document of a shell may be a removed file.
+            if not real_path(path).is_file():
+                raise ConfigError(
+                    f"{path} is a pipe or a removed file, which cannot be brought up to date; name the file"
+                )
+            configs[path] = config
         except ConfigError as error:
             unusable.append(FollowedCluster(path, problem=redacted(str(error))))
     config, target = merge_kubeconfigs(configs.values()), kubeconfig_target(kubeconfig)

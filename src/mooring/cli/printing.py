@@ -108,7 +108,7 @@ def progress_bar(total: int) -> Iterator[Callable[[str, int], None]]:
 # * Commands print with `echo`, which makes text of a server printable (`plaintext`), so that it cannot control the terminal or
 #   begin another line. Documents keep every character; JSON and YAML escape those that are not printable.
 
-__all__ = ["as_json", "as_yaml", "clean", "draw", "echo", "print_document", "print_table", "table"]
+__all__ = ["as_json", "as_yaml", "clean", "draw", "echo", "print_document", "print_table", "table", "token_cell"]
 
 GAP = "   "
 _CLEAR = "\x1b[H\x1b[2J"
@@ -154,6 +154,11 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(
         GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def token_cell(token: str, join_rule: str) -> str:
+    """Return the cell for what a certificate was requested with: a token, or a join rule."""
+    return token or (f"rule {join_rule}" if join_rule else "")
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

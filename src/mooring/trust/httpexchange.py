@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 UNREACHABLE = "unreachable"
 TIMEOUT = "timeout"
+NOT_ASKED = "not-asked"
+"""No time was left for the request: others that share it were waited for."""
 NOT_TLS = "not-tls"
 TLS_ALERT = "tls-alert"
 CERTIFICATE = "certificate"

@@ -40,7 +40,14 @@ from mooring.settings.declaration import (
     split_commas,
 )
 from mooring.settings.nodes import DELETIONS, ENDS_MEMBERSHIP, REGISTRATIONS
-from mooring.trust.bootstraptoken.token import BootstrapToken, TokenError, looks_like_token, may_hold_token, parse_token
+from mooring.trust.bootstraptoken.token import (
+    BootstrapToken,
+    TokenError,
+    ends_in_token,
+    looks_like_token,
+    may_hold_token,
+    parse_token,
+)
 from mooring.trust.discovery.fetch import DiscoveryExchange, Polling, discover_by_pins, discover_by_token
 from mooring.trust.discovery.pins import Pin, PinError, check_pins, parse_pin
 from mooring.trust.discovery.trustedcluster import TrustedCluster
@@ -69,6 +76,7 @@ MAX_NODE_ADDRESSES = 2
 
 HTTPS_PORT = 443
 """RFC 9110 section 4.2.2."""
+MISPLACED = "a bootstrap token stands where the address of the API server is expected: give it with --token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,20 +178,25 @@ def parse_endpoint(text: str) -> str:
     address, default = (
         (text[8:].rstrip("/").replace("%25", "%"), HTTPS_PORT) if is_https(text) else (text, DEFAULT_PORT)
     )
-    misplaced = "a bootstrap token stands where the address of the API server is expected: give it with --token"
-    # First: an error about the address would repeat the token.
-    if looks_like_token(address):
-        raise ConfigError(misplaced)
+    # First: an error about the address would repeat the token, and a query of its name would send it.
+    if ends_in_token(address):
+        raise ConfigError(MISPLACED)
     try:
         return str(addresses.parse_endpoint(address, "", default, is_dialled=True))
     except ConfigError:
         # Nothing of the text is shown then.
         if may_hold_token(address):
-            raise ConfigError(misplaced) from None
+            raise ConfigError(MISPLACED) from None
         raise ConfigError(
             f"the API server address {addresses.shown_value(text)} must be host or host:port, such as 192.0.2.1, "
             "192.0.2.1:6443 or [2001:db8::1]:6443"
         ) from None
+
+
+def check_endpoints(endpoints: Collection[str], token: BootstrapToken) -> None:
+    """Raise ConfigError when an address contains the token, at any place."""
+    if any(token.reveal() in endpoint for endpoint in endpoints):
+        raise ConfigError(MISPLACED)
 
 
 def _token_or_shared(specific: Secret | None, flag: str, shared: Secret | None) -> tuple[Secret | None, str]:
@@ -216,6 +229,7 @@ def _by_token(given: JoinSettings, token: Secret | None, flag: str, more_hashes:
     if not given.address:
         raise ConfigError(f"{flag}: discovery by token needs the address of an API server, host or host:port")
     parsed, ca_hash = _parse_token(flag, token)
+    check_endpoints(given.address, parsed)
     hashes = ({ca_hash} | more_hashes) - {""}
     # Two hashes cannot both be right, and neither is chosen silently.
     if len(hashes) > 1:

@@ -298,7 +298,9 @@ def select_context(config: Kubeconfig, context_name: str = "") -> Selected:
     """Return cluster and user of a context, by default the current one, validated. Raises KubeconfigError."""
     name = context_name or config.current_context
     if not name:
-        raise KubeconfigError("the kubeconfig has no current context: name one with --context")
+        raise KubeconfigError(
+            "the kubeconfig has no current context: name one with --context, or set it (kubectl config use-context)"
+        )
     context = config.context(name)
     if context is None:
         raise KubeconfigError(f'the kubeconfig has no context "{name}"')

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from mooring.errors import ConfigError
 from mooring.settings.addresses import parse_endpoint
+from mooring.trust.bootstraptoken.token import ends_in_token
 from mooring.trust.httpsurl import dialled_host, https_url_problem, url_of
 
 MAX_SERVERS = 64
@@ -152,6 +153,8 @@ def seed_address(url: str) -> str:
     """Return host and port of the URL of a server. Raises ConfigError."""
     if problem := https_url_problem(url):
         raise ConfigError(f"--server: {problem}; write it like https://10.0.0.1:6443")
+    if ends_in_token(url):
+        raise ConfigError("--server: a bootstrap token stands where the address is expected: give it with --token")
     parts = urlsplit(url)
     port = HTTPS_PORT if parts.port is None else parts.port
     return str(parse_endpoint(f"[{dialled_host(parts)}]:{port}", "--server", is_dialled=True))

@@ -41,7 +41,7 @@ from mooring.trust.httpproxy import Proxy
 from mooring.trust.httpsurl import dialled_host, url_of
 from mooring.trust.joinconfiguration import IdentityToken
 from mooring.trust.k3s.token import K3sToken
-from mooring.trust.kubeconfig import Cluster, KubeconfigUser, address_of
+from mooring.trust.kubeconfig import Cluster, KubeconfigUser, address_of, cluster_id
 
 R = TypeVar("R")
 MAX_VERSION = 1 << 16
@@ -212,6 +212,11 @@ class Examination:
         config, cluster = published_cluster(step, data.get(clusterinfo.KUBECONFIG_KEY, ""))
         found = trusted_cluster(step, config, cluster, "token").led_by_endpoint(target.address)
         return next(one for one in found.clusters if address_of(one.server) == target.address)
+
+    def is_own_cluster(self, data: Mapping[str, str]) -> bool:
+        """Return whether cluster-info has the id of the cluster that the files of this machine remember."""
+        _, cluster = published_cluster("reading cluster-info", data.get(clusterinfo.KUBECONFIG_KEY, ""))
+        return self.files.cluster_id != "" and cluster_id(cluster) == self.files.cluster_id
 
     @asynccontextmanager
     async def client(self, way: Cluster, user: KubeconfigUser) -> AsyncIterator[ClusterClient]:

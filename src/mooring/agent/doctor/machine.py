@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 WITH_TOKEN = "join again with a token (mooring join ADDRESS --token TOKEN --discovery-token-ca-cert-hash HASH)"  # noqa: S105 - advice
 WITH_K3S_TOKEN = "join again with the token of the server (mooring agent --server URL --token TOKEN)"  # noqa: S105 - advice
+_SAME_REQUEST = "run the same mooring join again: it goes on with the same request"
+_DELETE_NODE = "have the Node deleted (kubectl delete node NAME), as its name belongs to the lost key, and "
 AS_ROOT = "run mooring doctor as root, which may read them"
 SYSTEMD = Path("/run/systemd/system")
 """A directory that is there while systemd runs the machine (sd_booted(3))."""
@@ -71,6 +73,12 @@ class LocalFiles:
     def with_token(self) -> str:
         """Advice to join again, in the way in which this machine joined."""
         return WITH_K3S_TOKEN if self.way == "k3s" else WITH_TOKEN
+
+    @property
+    def with_new_key(self) -> str:
+        """Advice to join again where the key may be lost. k3s's way proves the name by the node password, and not by the key."""
+        is_lost = self.pair is None and self.clusters and self.way != "k3s"
+        return _DELETE_NODE + self.with_token if is_lost else self.with_token
 
     @property
     def is_member(self) -> bool:
@@ -180,17 +188,17 @@ def judge_files(files: LocalFiles, node_name: str, now: datetime) -> Judgement:
         listed = ", ".join(map(str, files.unreadable))
         return warning(f"files of a cluster are here, and this user may not read them: {listed}", AS_ROOT)
     if files.problems:
-        return failed(f"the files of a membership cannot be used: {'; '.join(files.problems)}", files.with_token)
+        text = f"the files of a membership cannot be used: {'; '.join(files.problems)}"
+        if files.pair is None and files.pending_key is not None:
+            return warning(f"{text}; a join with another key has not ended", _SAME_REQUEST)
+        return failed(text, files.with_new_key)
     if not files.way:
         return ok("no files of a cluster: this machine has not joined", joined=False)
     if files.pair is None:
         if files.is_interrupted:
-            return warning(
-                "a join was interrupted before the certificate came",
-                f"run the same mooring {'agent' if files.way == 'k3s' else 'join'} again: it goes on with the same request",
-                joined=False,
-            )
-        return failed("files of a cluster are here, but no certificate of a node", files.with_token, joined=False)
+            again = _SAME_REQUEST.replace("mooring join", "mooring agent") if files.way == "k3s" else _SAME_REQUEST
+            return warning("a join was interrupted before the certificate came", again, joined=False)
+        return failed("files of a cluster are here, but no certificate of a node", files.with_new_key, joined=False)
     end = files.pair.leaf.not_valid_after_utc
     facts = {
         "joined": True,

@@ -10,12 +10,13 @@ from mooring.agent import certificaterequest, node, registration
 from mooring.agent.doctor.examination import Examination, ProbedAddress
 from mooring.agent.k3s.membership import certificate_user
 from mooring.apimachinery.schema import Obj
-from mooring.clock import parse_rfc3339
+from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import ForbiddenError, NotFoundError, UnauthorizedError
 from mooring.identity import NODE_PREFIX, NODES
 from mooring.trust.answertext import explained_by
 from mooring.trust.discovery.errors import CertificateError
-from mooring.trust.doctor import Judgement, failed, failed_by, ok, skipped, split_remedy, warning
+from mooring.trust.doctor import FAILED, Judgement, failed, failed_by, ok, skipped, split_remedy, warning
+from mooring.trust.kubeconfig import address_of
 
 LEASE_SECONDS = 40
 """`leaseDurationSeconds` of a kubelet and of the agent."""
@@ -89,6 +90,14 @@ async def check_certificate(exam: Examination, target: ProbedAddress) -> Judgeme
     if way is None:
         return skipped("the certificate here is of another cluster")
     name = exam.files.node_name
+    now = target.server_time or exam.clock.now()
+    if exam.files.pair is not None and exam.files.pair.leaf.not_valid_after_utc < now:
+        return failed(
+            f"the certificate of {NODE_PREFIX}{name} ended at {rfc3339(exam.files.pair.leaf.not_valid_after_utc)}",
+            f"start the agent (mooring agent install){'' if exam.files.way == 'k3s' else ', or run mooring join'}: it gets another "
+            f"without a token, where the cluster lets it come back; else {exam.files.with_token}",
+            nodeName=name,
+        )
     # Before the certificate is sent: the CA of two clusters may be the same.
     await registration.check_cluster((way,), exam.files.cluster_id, exam.clock)
     try:
@@ -96,7 +105,8 @@ async def check_certificate(exam: Examination, target: ProbedAddress) -> Judgeme
             target.node = await client.get("nodes", name)
     except UnauthorizedError as error:
         refused = registration.CertificateRefusedError(name, error.audit_id)
-        return replace(failed_by(str(refused)), remedy=f"{exam.files.with_token}{explained_by(error.audit_id)}")
+        remedy = f"have the Node deleted if it is still there (kubectl delete node {name}), and {exam.files.with_token}"
+        return replace(failed_by(str(refused)), remedy=f"{remedy}{explained_by(error.audit_id)}")
     except CertificateError as error:
         if way.ca_pem:
             raise
@@ -129,7 +139,15 @@ async def check_node(exam: Examination, target: ProbedAddress) -> Judgement:
     with suppress(NotFoundError, ForbiddenError):
         async with exam.client(way, user) as client:
             lease = await client.get("leases", name, "kube-node-lease")
-    return _judge_node(found, lease, target.server_time or exam.clock.now())
+    judgement = _judge_node(found, lease, target.server_time or exam.clock.now())
+    if judgement.result == FAILED and exam.files.cluster_at(target.address) is None:
+        named = ", ".join(address_of(one.server) for one in exam.files.clusters)
+        return replace(
+            judgement,
+            message=f"{judgement.message}; the files here name {named} and not {target.address}",
+            remedy=exam.files.with_token.replace("ADDRESS", target.address).replace("URL", target.url),
+        )
+    return judgement
 
 
 def _judge_request(found: Obj, name: str) -> Judgement:

@@ -89,7 +89,14 @@ async def check_tcp(exam: Examination, target: ProbedAddress) -> Judgement:
             reply = await exam.version(target)
             if isinstance(reply, HttpFailure) and reply.kind == PROXY:
                 raise connection_error("connecting the server", reply)
-    return _about_proxy(target, doctor.judge_tcp(port, attempts))
+    judgement = _about_proxy(target, doctor.judge_tcp(port, attempts))
+    if judgement.result == doctor.FAILED and exam.files.clusters and not exam.options.addresses:
+        judgement = replace(
+            judgement,
+            remedy=f"{judgement.remedy}; the address is that in the files of this machine: if the servers have another one, "
+            f"{exam.files.with_token}",
+        )
+    return judgement
 
 
 def _about_proxy(target: ProbedAddress, judgement: Judgement) -> Judgement:

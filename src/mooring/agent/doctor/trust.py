@@ -113,6 +113,11 @@ async def check_pin(exam: Examination, target: ProbedAddress) -> Judgement:
         await exam.drive(pinned_ca(target.way.server, options.pins))
     target.trusted = replace(found, ca_pem=anchors)
     if exam.files.is_member and exam.files.clusters and not exam.has_ca_of_files(found):
+        if exam.is_own_cluster(target.data):
+            return failed(
+                "the CA of the cluster is pinned, and the files here name another CA for this cluster",
+                "run this mooring join: the machine stays a member, and the CA of the cluster is written",
+            )
         return failed(
             f"the CA of the cluster is pinned, and the files here are of another cluster ({exam.files.clusters[0].server})",
             "if this machine shall leave that cluster, run mooring leave first",
@@ -140,7 +145,8 @@ async def check_token(exam: Examination, target: ProbedAddress) -> Judgement:
                 return failed(identity_refusal(identity), RULES_ADVICE + explained_by(error.audit_id))
             return failed(
                 f'the server does not accept token id "{facts["tokenId"]}": it is unknown, was deleted or revoked, has expired, '
-                "its secret is wrong, it lacks the usage authentication, or it is not for the network of this machine",
+                "its secret is wrong, it lacks the usage authentication, it is not for the network of this machine, or a limit in "
+                "its annotations cannot be read",
                 "list tokens on the server with `mooring token list`, make one with `mooring token create`"
                 + explained_by(error.audit_id),
                 **facts,

@@ -244,11 +244,17 @@ class JwtIssuer:
         """Note the reason of a failed fetch. The known keys stay in use."""
         self.problem = problem
 
+    @property
+    def known_until(self) -> datetime | None:
+        """End of the time for which the published keys are in use; None where there are none."""
+        if self.published is None or self._fetched_at is None:
+            return None
+        return self._fetched_at + self.published.life + KEEP
+
     def known(self, now: datetime) -> Published | None:
         """Return the published keys; None when they are too old or unknown."""
-        if self.published is None or self._fetched_at is None or now - self._fetched_at > self.published.life + KEEP:
-            return None
-        return self.published
+        until = self.known_until
+        return None if until is None or now > until else self.published
 
     def is_stale(self, now: datetime) -> bool:
         """Return whether the life of the known keys has ended: they are to be fetched again."""

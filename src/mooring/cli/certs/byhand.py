@@ -23,7 +23,8 @@ from mooring.cli.options.flags import DURATION, Command, Option, not_empty, opti
 from mooring.cli.printing import clean, echo
 from mooring.client.files import check_writable, exposure, make_directory, read_limited, write_atomic
 from mooring.clock import SystemClock, rfc3339
-from mooring.controlplane.datadirectory import read_ca
+from mooring.controlplane.datadirectory import load, read_ca
+from mooring.controlplane.keystore import exclusive
 from mooring.controlplane.tokenkey import open_key, open_own_key
 from mooring.duration import format_duration
 from mooring.errors import ConfigError, MooringError
@@ -84,8 +85,7 @@ class Output:
 
     def check(self) -> None:
         """Raise ConfigError when a file exists or cannot be written, UsageError for a short lifetime and a bad name of files."""
-        if self.lifetime < MIN_LIFETIME:
-            raise click.UsageError(f"--lifetime must be at least {format_duration(MIN_LIFETIME)}")
+        self.check_lifetime()
         if not _FILE_NAME.fullmatch(self.name):
             raise click.UsageError(f'"{printing.clean(self.name)}" is no name for files; give another with --name')
         for path in (self.key, self.certificate):
@@ -93,20 +93,28 @@ class Output:
                 raise ConfigError(
                     f"{path} exists already; choose another --name or --out-dir, or replace it with --force"
                 )
-        # Before a key is made and a certificate signed, which would be lost.
+        self.check_writable(self.key, self.certificate)
+
+    def check_lifetime(self) -> None:
+        """Raise UsageError for a short lifetime."""
+        if self.lifetime < MIN_LIFETIME:
+            raise click.UsageError(f"--lifetime must be at least {format_duration(MIN_LIFETIME)}")
+
+    def check_writable(self, *paths: Path) -> None:
+        """Raise ConfigError when one of the files cannot be written: a key that was made for it would be lost."""
         make_directory(self.directory)
-        for path in (self.key, self.certificate):
+        for path in paths:
             check_writable(path)
 
-    def write(self, key: PrivateKey, chain: Sequence[Certificate]) -> None:
-        """Write both files, of a key in a token only the certificate, and print a line on stderr. Raises ConfigError."""
+    def write(self, key: PrivateKey, chain: Sequence[Certificate], *, is_key_kept: bool = False) -> None:
+        """Write both files, only the certificate of a key that is kept, and print a line on stderr. Raises ConfigError."""
         # The key before the certificate, which is of no use without it.
-        if not isinstance(key, DeviceKey):
+        if not is_key_kept:
             write_atomic(self.key, private_key_pem(key))
         write_atomic(self.certificate, certificates_pem(chain))
         leaf = chain[0]
         until = rfc3339(leaf.not_valid_after_utc)
-        wrote = self.certificate if isinstance(key, DeviceKey) else f"{self.certificate} and {self.key}"
+        wrote = self.certificate if is_key_kept else f"{self.certificate} and {self.key}"
         echo(f"Wrote {wrote}: {names.printable(leaf.subject)}, valid until {until}", err=True)
 
 
@@ -258,15 +266,10 @@ def ca(
             raise click.UsageError(f"--data-dir cannot be mixed with {', '.join(map(_flag, mixed))}")
         with usage():
             lines = _lines(token, endpoints)
-        output = replace(output, directory=Path(data_dir) / "pki")
-        if output.certificate.exists():
-            echo(f"{output.certificate} is kept as it is.", err=True)
-            echo(*lines(certificates_pem(read_ca(output.directory).trusted)))
-            return
-    elif endpoints or ctx.get_parameter_source("token") is ParameterSource.COMMANDLINE:
+        echo(*lines(_cluster_ca(replace(output, directory=Path(data_dir) / "pki"), common_name)))
+        return
+    if endpoints or ctx.get_parameter_source("token") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--token and --control-plane-endpoint are only of use with --data-dir")
-    else:
-        lines = _lines("", ())
     if (ca_cert is None) != (ca_key is None):
         raise click.UsageError("--ca-cert and --ca-key are given together")
     output.check()
@@ -279,10 +282,32 @@ def ca(
             raise click.UsageError("--common-name must differ from that of the signing CA")
         chain = issuer.issue(profiles.certificate_authority(key.public_key(), now, common_name, output.lifetime), now)
     else:
-        root = self_signed_ca(key, common_name, now, serial_number(secrets.token_bytes), output.lifetime)
-        chain = (root.certificate,)
-    output.write(key, chain)
-    echo(*lines(certificates_pem(chain[:1])))
+        chain = _root(key, common_name, output.lifetime)
+    output.write(key, chain, is_key_kept=isinstance(key, DeviceKey))
+    echo(*_lines("", ())(certificates_pem(chain[:1])))
+
+
+def _root(key: PrivateKey, common_name: str, lifetime: timedelta) -> tuple[Certificate, ...]:
+    root = self_signed_ca(key, common_name, SystemClock().now(), serial_number(secrets.token_bytes), lifetime)
+    return (root.certificate,)
+
+
+def _cluster_ca(output: Output, common_name: str) -> bytes:
+    """Return the trusted CAs of a data directory, and make the CA when there is none. Raises ConfigError, UsageError."""
+    output.check_lifetime()
+    check_name("--common-name", common_name)
+    # The lock under which a server makes its keys: all that run at the same time get one CA.
+    with exclusive(output.directory.parent):
+        if os.path.lexists(output.certificate):
+            echo(f"{output.certificate} is kept as it is.", err=True)
+            return certificates_pem(read_ca(output.directory).trusted)
+        # A run that was killed between the two files left the key, as it may be at the first start of a server.
+        is_key_kept = os.path.lexists(output.key)
+        output.check_writable(output.certificate, *(() if is_key_kept else (output.key,)))
+        key = load(output.key, load_private_key) if is_key_kept else generate_key(output.algorithm)
+        chain = _root(key, common_name, output.lifetime)
+        output.write(key, chain, is_key_kept=is_key_kept)
+        return certificates_pem(chain)
 
 
 def _flag(field: str) -> str:

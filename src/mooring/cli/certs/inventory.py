@@ -95,6 +95,11 @@ class KnownCertificate:
     """Id of the bootstrap token that bought it, or the first one of its machine."""
     source: str = ""
     """Address from which it was requested."""
+    join_rule: str = ""
+    """Name of the join rule by which it was requested, or the machine got its name."""
+    identity_issuer: str = ""
+    identity_subject: str = ""
+    """Issuer and subject of the identity token with which it was requested."""
     is_renewed: bool = False
     renewed_at: str = ""
     """When the one was issued that counts in its place."""
@@ -122,11 +127,19 @@ class KnownCertificate:
             "revokedBy": self.revoked_by,
             "reason": self.reason,
             "token": self.token,
+            "joinRule": self.join_rule,
+            "identityIssuer": self.identity_issuer,
+            "identitySubject": self.identity_subject,
             "from": self.source,
             "renewed": self.is_renewed,
             "renewedAt": self.renewed_at,
         }
         return {key: value for key, value in found.items() if value}
+
+
+def _identity(record: Obj) -> tuple[str, str, str]:
+    """Return the join rule of a record, and issuer and subject of the identity token."""
+    return record.get("joinRule", ""), record.get("identityIssuer", ""), record.get("identitySubject", "")
 
 
 class _Fetched:
@@ -207,6 +220,7 @@ class Inventory:
                         kind_of(record),
                         record.get("token", ""),
                         record.get("sourceAddress", ""),
+                        *_identity(record),
                     )
 
     def recorded(self, now: datetime) -> Iterator[KnownCertificate]:
@@ -248,6 +262,7 @@ class Inventory:
                 kind_of(entry),
                 entry.get("token", ""),
                 entry.get("sourceAddress", ""),
+                *_identity(entry),
             )
 
     @cached_property
@@ -322,6 +337,7 @@ class Inventory:
             CLIENT,
             record.get("token") or spec_of(identity).get("token", ""),
             record.get("sourceAddress") or spec_of(identity).get("sourceAddress", ""),
+            *_identity({"joinRule": spec_of(identity).get("joinRule", ""), **record}),
         )
 
     def _judged_issuer(self, issuer: str) -> Judged:

@@ -37,7 +37,7 @@ from mooring.cli.certs.inventory import (
 )
 from mooring.cli.cluster import ChosenCluster, cluster_options
 from mooring.cli.options.flags import LISTED, NODE, REPORTED, REVOCATION, output_option
-from mooring.cli.printing import echo
+from mooring.cli.printing import echo, token_cell
 from mooring.cli.serverreport import ServerReport
 from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
@@ -179,7 +179,8 @@ def _cells(one: KnownCertificate, now: datetime) -> tuple[str, ...]:
 
 
 def _wide_cells(one: KnownCertificate, now: datetime) -> tuple[str, ...]:
-    found = (one.reason, one.user, one.token, one.source, _renewal(one, now), one.public_key, one.revoked_by)
+    token = token_cell(one.token, one.join_rule)
+    found = (one.reason, one.user, token, one.source, _renewal(one, now), one.public_key, one.revoked_by)
     return tuple(cell or _NONE for cell in found)
 
 
@@ -232,6 +233,9 @@ _LABELS = {
     "expires": "Expires",
     "state": "State",
     "token": "Token",
+    "joinRule": "Join rule",
+    "identityIssuer": "Token issuer",
+    "identitySubject": "Token subject",
     "from": "Asked from",
     "renewedAt": "Renewed",
     "revokedBy": "Revoked by",

@@ -28,13 +28,14 @@ from mooring.client.cluster import ClusterClient
 from mooring.clock import human_duration, rfc3339
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL, WOULD_FAIL
 from mooring.errors import ConfigError, ForbiddenError, NotFoundError
-from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX, bootstrap_token_id
+from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX, bootstrap_token_id, join_rule_name
 from mooring.pki.errors import PkiError
 from mooring.pki.x509 import bundles, names
 from mooring.pki.x509.distinguishedname import DistinguishedName
 from mooring.pki.x509.requests import CertificateRequest, parse_request
 from mooring.pki.x509.signers import KUBELET_SERVING, SIGNERS, issued_request
 from mooring.trust.bootstraptoken.tokensecret import KEY_DESCRIPTION, NAMESPACE, secret_name
+from mooring.trust.joinrule import JoinRuleError, join_identity
 from mooring.trust.requestfacts import facts_of
 
 # Details of a certificate signing request for an approver: requester, subject, key, problems, certificate.
@@ -243,12 +244,13 @@ def print_list(found: Sequence[Obj], form: str, now: datetime) -> None:
 
 def _cells(obj: Obj, name: str, now: datetime) -> Sequence[str]:
     condition, reason = str(_CONDITION.cell(obj, now)), reason_of(obj)
+    rule = join_rule_name((obj.get("spec") or {}).get("username", ""))
     return (
         name,
         age(obj["metadata"].get("creationTimestamp"), now),
         requested_node(obj) or "<none>",
         f"{condition}: {reason}" if reason else condition,
-        source_address_of(obj) or "<none>",
+        " ".join(filter(None, (source_address_of(obj), f"(rule {rule})" if rule else ""))) or "<none>",
     )
 
 
@@ -325,6 +327,7 @@ def differences(obj: Obj, details: dict[str, Any], before: Before) -> list[Diffe
     found = [
         Difference("Source address", recorded.get("sourceAddress", ""), source_address_of(obj)),
         Difference("Token", recorded.get("token", ""), token if token != requester else ""),
+        Difference("Join rule", recorded.get("joinRule", ""), join_rule_name(requester)),
         Difference("Node", before.node["metadata"].get("uid", "") if before.node else "", ""),
     ]
     if details.get("signerName") == KUBELET_SERVING:
@@ -398,6 +401,8 @@ def show(name: Sequence[str], output: str, chosen: ChosenCluster) -> None:
 async def shown(client: ClusterClient, obj: Obj, now: datetime) -> Shown:
     """Return a request with its details and what its node had before. Raises ApiError, PeerError."""
     details = csr_details(obj, now)
+    if identity := _identity(obj):
+        details["requester"]["identityToken"] = identity
     if token := bootstrap_token_id(spec_of(obj).get("username", "")):
         details["requester"]["token"] = await _token(client, token)
     return obj, details, await fetch_before(client, details) if is_undecided(obj) else None
@@ -408,6 +413,17 @@ async def _token(client: ClusterClient, token_id: str) -> dict[str, Any]:
     secret = await _found(client, "secrets", secret_name(token_id), NAMESPACE)
     encoded = ((secret or {}).get("data") or {}).get(KEY_DESCRIPTION)
     return _present({"id": token_id, "description": base64_field(encoded).decode("utf-8", "replace")})
+
+
+def _identity(obj: Obj) -> dict[str, Any]:
+    """Return the join rule of a request, with issuer and subject of the identity token; empty for another requester."""
+    spec = spec_of(obj)
+    rule = join_rule_name(spec.get("username", ""))
+    try:
+        found = join_identity(spec.get("username", ""), spec.get("extra") or {})
+    except JoinRuleError as error:
+        return {"joinRule": rule, "problem": str(error)}
+    return {} if found is None else _present({"joinRule": rule, "issuer": found.issuer, "subject": found.subject})
 
 
 def _print_requests(requests: Sequence[Shown], form: str, now: datetime) -> None:
@@ -460,6 +476,10 @@ def lines(details: dict[str, Any], now: datetime) -> list[tuple[str, str]]:
         ("Condition", details["condition"]),
         ("Requester", requester.get("username", "<none>")),
         ("Token", _token_text(requester.get("token", {}))),
+        ("Join rule", requester.get("identityToken", {}).get("joinRule", "")),
+        ("Token issuer", requester.get("identityToken", {}).get("issuer", "")),
+        ("Token subject", requester.get("identityToken", {}).get("subject", "")),
+        ("Token unreadable", requester.get("identityToken", {}).get("problem", "")),
         ("Source address", details.get("sourceAddress", "")),
         *((f"Says {name}", f"{value} (not verified)") for name, value in details.get("saidByMachine", {}).items()),
         ("Requester groups", ", ".join(requester.get("groups", ()))),

@@ -27,7 +27,7 @@ from mooring.trust.discovery.errors import CertificateError, DiscoveryError
 from mooring.trust.discovery.fetch import named_pins, pinned_ca
 from mooring.trust.discovery.pins import Pin
 from mooring.trust.discovery.refresh import MergeBase, Refreshed, follow_cluster, merge_base
-from mooring.trust.httpexchange import SHORTEST_WAIT, TIMEOUT, HttpFailure, HttpRequest, HttpResponse, Trust
+from mooring.trust.httpexchange import NOT_ASKED, SHORTEST_WAIT, TIMEOUT, HttpFailure, HttpRequest, HttpResponse, Trust
 from mooring.trust.kubeconfig import Cluster, Kubeconfig, address_of
 from mooring.trust.loginrecord import Login, Place
 
@@ -61,6 +61,7 @@ def _sender(seconds: float, addresses: int, clock: Clock) -> Send:
     """Return a function that sends requests within the time: an address has its share, and is asked once when it hangs."""
     end, share = clock.monotonic() + seconds, max(SHORTEST_WAIT, seconds / addresses)
     hung: dict[tuple[str, str], HttpFailure] = {}
+    asked: set[str] = set()
 
     async def send(request: HttpRequest) -> HttpResponse | HttpFailure:
         left = end - clock.monotonic()
@@ -68,9 +69,15 @@ def _sender(seconds: float, addresses: int, clock: Clock) -> Send:
         if way in hung:
             return hung[way]
         if left <= 0:
-            return HttpFailure(TIMEOUT, "no time was left to ask it: the addresses of a cluster share --timeout")
+            return HttpFailure(NOT_ASKED, "the addresses of a cluster share --timeout")
+        asked.add(way[0])
         reply = await fetch(replace(request, timeout=min(request.timeout, share), within=left), clock)
         if isinstance(reply, HttpFailure) and reply.kind == TIMEOUT:
+            rest = addresses - len(asked)
+            if rest and clock.monotonic() >= end:
+                # The error of all the addresses is that of the last which was asked.
+                hint = f"no time is left for {rest} more of the addresses, which share --timeout"
+                reply = replace(reply, message=reply.text, hint=hint)
             hung[way] = reply
         return reply
 

@@ -20,7 +20,7 @@ from mooring.cli.certs import inventory
 from mooring.cli.certs.inventory import VALID, Inventory, KnownCertificate
 from mooring.cli.cluster import ChosenCluster, cluster_options, ending_options, printed_deletions
 from mooring.cli.options.flags import LISTED, NODE, SHOWN, output_option
-from mooring.cli.printing import echo
+from mooring.cli.printing import echo, token_cell
 from mooring.cli.valuecompletion import complete_node
 from mooring.client.cluster import ClusterClient
 from mooring.client.serverversion import NotMooringError
@@ -131,6 +131,7 @@ class KnownMachine:
             "nodeUID": (self.node or {"metadata": {}})["metadata"].get("uid", ""),
             "created": self.created,
             "token": spec.get("token", ""),
+            "joinRule": spec.get("joinRule", ""),
             "from": spec.get("sourceAddress", ""),
             "mayBeSilent": self.may_be_silent,
             "silenceSeconds": int(spec.get("silenceSeconds") or 0),
@@ -228,7 +229,8 @@ def print_table(found: Sequence[KnownMachine], now: datetime, *, is_wide: bool) 
 def _cells(one: KnownMachine, now: datetime) -> tuple[str, ...]:
     certificate = one.certificate
     ends = until(certificate.expires, now) if certificate is not None else _NONE
-    token = spec_of(one.identity).get("token", "") if one.identity is not None else ""
+    spec = spec_of(one.identity) if one.identity is not None else {}
+    token = token_cell(spec.get("token", ""), spec.get("joinRule", ""))
     return one.name, one.described_state, ends, token or _NONE, age(one.created, now)
 
 
@@ -277,6 +279,7 @@ def _lines(one: KnownMachine, now: datetime) -> list[str]:
         ("Created", f"{one.created}, {age(one.created, now)} ago" if one.created else ""),
         ("Node uid", found.get("nodeUID", "")),
         ("Token", found.get("token", "")),
+        ("Join rule", found.get("joinRule", "")),
         ("Asked from", found.get("from", "")),
         ("Ephemeral", f"the membership ends after {format_duration(silence)} of silence" if silence else ""),
         ("Exempt", f"not removed for silence ({MAY_BE_SILENT})" if one.may_be_silent else ""),

@@ -18,6 +18,7 @@ from mooring.api.certificates.requestrecords import APPROVED, conditions_of, sou
 from mooring.api.certificates.requeststate import is_approved_and_unsigned, is_undecided
 from mooring.api.mooring.certificateauthorityrollover import ENDED as ENDED_PHASES
 from mooring.api.mooring.certificateauthorityrollover import status_of
+from mooring.api.mooring.joinrule import PLURAL as JOIN_RULES
 from mooring.api.mooring.nodeidentity import SILENT
 from mooring.api.objectmeta import spec_of
 from mooring.apimachinery.schema import Obj
@@ -413,6 +414,25 @@ def _token_lines(found: Obj, now: datetime) -> Sequence[str]:
     return [", ".join([f"{found['live']} live", *others])]
 
 
+async def _join_rules(gathering: Gathering) -> Obj:
+    listed = await gathering.client.list(JOIN_RULES)
+    reports = [one.report for one in await gathering.reports() if one.report is not None]
+    # An older server does not tell.
+    unready = [issuer for report in reports for issuer in report.get("joinRuleIssuers", [])]
+    return {"total": len(listed.items), "unreadyIssuers": unready}
+
+
+def join_rule_lines(found: Obj, now: datetime) -> Sequence[str]:
+    if not found["total"]:
+        return ["none"]
+    lines = [
+        f"{one['issuer']} does not give its keys: {one['problem']}"
+        + (f"; the known ones count until {one['keysKnownUntil']}" if one["keysKnownUntil"] else "")
+        for one in found["unreadyIssuers"]
+    ]
+    return [clean(line, MAX_CELL) for line in (str(found["total"]), *dict.fromkeys(lines))][: SHOWN + 1]
+
+
 async def _revocations(gathering: Gathering) -> Obj:
     entries = (await gathering.client.list("certificaterevocations")).items
     newest = max((one["metadata"].get("creationTimestamp", "") for one in entries), default="")
@@ -546,6 +566,7 @@ SECTIONS: Mapping[str, Section] = MappingProxyType(
         "machines": Section("Machines", _machines, _machine_lines),
         "requests": Section("Requests", _requests, _request_lines),
         "tokens": Section("Tokens", _tokens, _token_lines),
+        "joinRules": Section("Join rules", _join_rules, join_rule_lines),
         "revocations": Section("Revocations", _revocations, _revocation_lines),
         "encryption": Section("Encryption", _encryption, _encryption_lines),
         "snapshot": Section("Snapshot", _snapshot, _snapshot_lines),

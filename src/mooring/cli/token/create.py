@@ -49,7 +49,6 @@ from mooring.trust.bootstraptoken.token import (
     parse_token,
 )
 from mooring.trust.bootstraptoken.tokensecret import (
-    DEFAULT_TTL,
     NAMESPACE,
     NOT_ACCEPTED,
     TokenRecord,
@@ -115,7 +114,7 @@ def _record(entry: Any, where: str, now: datetime) -> TokenRecord:
         return new_record(
             parse_token(token) if token else generate_token(secrets.token_bytes),
             now,
-            ttl=_ttl(ttl, where) if ttl else None if expires else DEFAULT_TTL,
+            ttl=_ttl(ttl, where) if ttl else None,
             expires=parse_expiration(expires) if expires else None,
             usages=fields.texts("usages") or USAGES,
             groups=fields.texts("groups") or None,

@@ -401,9 +401,12 @@ class JoinRuleCheck:
         is_given = bool(stated) == rule.names_node and stated.count("*") == rule.node_name.count("*")
         if pending.automatic and not is_given:
             return Hold(RULE_UNREADABLE, f"the join rule {name}: the name that it gives is not stated")
-        used_by = machines_of_use(obj, identity.use)
-        is_recorded = _machine_of(pending) in used_by
-        if used_by and not is_recorded and pending.automatic:
+        machine = _machine_of(pending)
+        is_recorded = machine in machines_of_use(obj, identity.use)
+        if pending.automatic and (unreadable := sorted(views[JOIN_RULES].unreadable())):
+            # It may record a use of this token.
+            return Hold(RULE_UNREADABLE, f"the join rule {unreadable[0][1]} cannot be read")
+        if not is_recorded and pending.automatic and _is_used(views, identity.use, machine):
             return Hold(
                 IDENTITY_USED,
                 f"the identity token of this request ({identity.use}) has let in another key, or the same one under another name: "
@@ -420,13 +423,20 @@ class JoinRuleCheck:
                 "key used it is not known any more: let the machine ask again, or approve the request by hand",
             )
 
+        def is_free(views: Views, now: datetime) -> bool:
+            if not _is_settled(views, now):
+                return False
+            # Another rule may have let in another key since.
+            is_known = not views[JOIN_RULES].unreadable() and not _is_used(views, identity.use, machine)
+            return is_known or not pending.automatic
+
         def count(machine: str) -> Update | Hold:
             counted = with_join(obj, identity, machine, pending.now)
             if counted is None:
                 return Hold(
                     RULE_FULL, f"{MAX_JOINED} machines with tokens that have not ended joined by the join rule {name}"
                 )
-            return Update(JOIN_RULES, counted, "status", precondition=_is_settled)
+            return Update(JOIN_RULES, counted, "status", precondition=is_free)
 
         allowed = Allowance(
             names=NameAllowance(
@@ -440,6 +450,12 @@ class JoinRuleCheck:
             count=count,
         )
         return _judge(pending, allowed, views, trusts_source_address=self.trusts_source_address)
+
+
+def _is_used(views: Views, use: str, machine: str) -> bool:
+    """Return true when a value of a token has let in other machines than this one, by whichever rule."""
+    used_by = {one for rule in views[JOIN_RULES].list() for one in machines_of_use(rule, use)}
+    return bool(used_by) and machine not in used_by
 
 
 def _named(token_id: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from mooring.api.kinds import RESOURCES
 from mooring.apimachinery.schema import Obj
 from mooring.authn.authfailures import AuthFailureLimiter
+from mooring.authn.joinrule import JoinRuleAuthenticator
 from mooring.authn.k3stoken import K3sTokenAuthenticator
 from mooring.authn.login import LoginSettings
 from mooring.authn.requestheader import HeaderStripper
@@ -187,6 +188,8 @@ def _is_of_server(lease: Obj) -> bool:
 
 NOTICES_QUESTION = "notices"
 """Question to a worker for the state of its notices."""
+ISSUERS_QUESTION = "join-rule-issuers"
+"""Question to a worker for the issuers of join rules that did not give it their keys."""
 
 
 class Http:
@@ -207,9 +210,11 @@ class Http:
         self.refusals = Refusals()
         self.host_metrics = HostMetrics(base.metrics, share)
         self._notifier = controllers.notifier
+        self._authenticators = authentication.authenticators
         questions = {
             METRICS_QUESTION: self.host_metrics.answer,
             NOTICES_QUESTION: lambda _: json.dumps(self._notifier and self._notifier.report()).encode(),
+            ISSUERS_QUESTION: lambda _: json.dumps(self._own_unready_issuers()).encode(),
             **refusal_answers(self.refusals),
         }
         self.worker_queries = WorkerQueries(questions, share)
@@ -268,6 +273,16 @@ class Http:
         answers = [json.loads(answer) for answer in await self.worker_queries.ask(NOTICES_QUESTION)]
         return combined([self._notifier.report(), *filter(None, answers)])
 
+    def _own_unready_issuers(self) -> list[Obj]:
+        rows = (one for one in self._authenticators if isinstance(one, JoinRuleAuthenticator))
+        return [issuer for one in rows for issuer in one.unready()]
+
+    async def _unready_issuers(self) -> Sequence[Obj]:
+        """Return the issuers of join rules that did not give a worker their keys, each once."""
+        answers = [json.loads(answer) for answer in await self.worker_queries.ask(ISSUERS_QUESTION)]
+        found = [issuer for some in (self._own_unready_issuers(), *answers) for issuer in some]
+        return [*{issuer["issuer"]: issuer for issuer in reversed(found)}.values()]
+
     def _services(self, base: Foundation, trust: ServedTrust, upkeep: Upkeep) -> Services:
         config, parts, authentication = base.config, base.parts, trust.authentication
         ca = base.key_store.ca
@@ -322,5 +337,7 @@ class Http:
                 config_hash=lambda: parts.encryption.config_hash, usage=parts.encryption.storage.usage
             ),
             revocation_list=lambda: upkeep.revocation_list.current,
-            status=StatusReport(read=self.status.report, notices=self._notices),
+            status=StatusReport(
+                read=self.status.report, notices=self._notices, join_rule_issuers=self._unready_issuers
+            ),
         )

@@ -3,6 +3,7 @@
 Rules kept here (docs/names-and-membership.md#when-a-machine-leaves):
 * The machine is that of the client certificate which proved the request. No field of the request names one. A token of the same
   user, an impersonator and a certificate that all machines share end nothing.
+* A machine names the cluster that it leaves, where it knows it. Another cluster of the same CA ends nothing.
 * The Node is deleted first, which ends the membership by the state of its NodeIdentity. Then the certificates of the machine are
   revoked by serial number, each until its end. A server that is killed in between leaves a membership that has ended; where
   machines may create their Nodes again, one that may leave again: the certificate that proved the request is revoked last.
@@ -28,7 +29,8 @@ from mooring.api.mooring import certificaterevocation, nodeidentity
 from mooring.api.mooring.certificaterevocation import entry_name
 from mooring.api.mooring.membership import NODES, may_use_name, node_uid, with_spec
 from mooring.api.mooring.nodeidentity import companions_of, keys_of
-from mooring.apimachinery.codec.json import encode_json
+from mooring.api.view import Views
+from mooring.apimachinery.codec.json import decode_json, encode_json
 from mooring.apimachinery.names import uuid4
 from mooring.apimachinery.options import DeleteOptions, WriteOptions
 from mooring.apimachinery.schema import Obj
@@ -49,7 +51,7 @@ log = logging.getLogger("mooring")
 WRITER = "leave"
 REASON = "cessationOfOperation"
 MESSAGE = "the machine has left the cluster"
-NOT_A_MACHINE = "not-a-machine"
+NOT_A_MACHINE, OTHER_CLUSTER = "not-a-machine", "another-cluster"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,6 +69,7 @@ async def leave(context: RequestContext, parts: LeaveHandler) -> Response:
     if "dryRun" in context.request.query:
         raise BadRequestError("dryRun: a membership is not left in a dry run; leave the parameter out")
     name, views = peer.common_name.removeprefix(NODE_PREFIX), parts.registry.views
+    _check_cluster(context, views, await context.request.body())
     # No `await` from here to the deletion.
     await context.confirm()
     identity = views[nodeidentity.PLURAL].get(name)
@@ -115,6 +118,19 @@ def _machine(context: RequestContext) -> ClientCertificate:
             "deletes the Node"
         )
     return peer
+
+
+def _check_cluster(context: RequestContext, views: Views, body: bytes) -> None:
+    """Raise ForbiddenError when the body names another cluster than this one. Raises BadRequestError."""
+    given = decode_json(body or b"{}")
+    wanted = given.get("clusterID", "") if isinstance(given, dict) else None
+    if not isinstance(wanted, str):
+        raise BadRequestError('the body is not a JSON object with a "clusterID" that is a text')
+    system = views["namespaces"].get("kube-system")
+    own = "" if system is None else system["metadata"]["uid"]
+    if wanted and wanted != own:
+        context.rejected_reason = OTHER_CLUSTER
+        raise ForbiddenError(f"this is another cluster: its id is {own}, and the machine leaves {wanted}")
 
 
 def _change(context: RequestContext, *, is_judged: bool) -> Change:

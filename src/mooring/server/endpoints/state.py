@@ -63,6 +63,8 @@ class StatusReport:
     """Returns the report. Reads files."""
     notices: Callable[[], Awaitable[Obj | None]]
     """Returns the state of notices, of all workers; None without a receiver."""
+    join_rule_issuers: Callable[[], Awaitable[Sequence[Obj]]]
+    """Returns the issuers of join rules that did not give a worker their keys."""
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -70,7 +72,8 @@ async def status(context: RequestContext, report: StatusReport) -> Response:
     """Answer with the report of this server."""
     async with report.making:
         found, notices = await asyncio.to_thread(report.read), await report.notices()
-    found |= {} if notices is None else {"notices": notices}
+        issuers = await report.join_rule_issuers()
+    found |= {"joinRuleIssuers": list(issuers)} | ({} if notices is None else {"notices": notices})
     body = encode_json({"kind": "ServerStatus", "apiVersion": API_VERSION, **found})
     return Response(200, body, (content_type("application/json"),))
 

@@ -36,7 +36,8 @@ MAX_DRAWS = 64
 
 _ID = re.compile(r"[a-z0-9]{6}")
 _TOKEN = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
-_SECRET = re.compile(r"(?<![\w.-])[A-Za-z0-9]{6}\.[A-Za-z0-9]{16}(?![\w.-])|[Kk]10|:(?:server|node):")
+_ENDING = re.compile(r"(?<![A-Za-z0-9])[A-Za-z0-9]{6}\.[A-Za-z0-9]{16}(?![\w-]|\.\w)")
+_K3S = re.compile(r"[Kk]10|:(?:server|node):")
 _GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 _PLACEHOLDERS = {
     "${NAME}": r"\$\{[^{}]*\}",
@@ -91,9 +92,17 @@ def looks_like_token(text: str) -> bool:
     return _TOKEN.fullmatch(text) is not None
 
 
+def ends_in_token(text: str) -> bool:
+    """Return True when a text has the form of a token in it, in any case, at the end of a name.
+
+    In front of a further label it may be a host and its domain. No top-level domain has 16 letters and digits.
+    """
+    return _ENDING.search(text) is not None
+
+
 def may_hold_token(text: str) -> bool:
     """Return True when a text that is wrong in its place may have a bootstrap token or a token of k3s in it, damaged or not."""
-    return _SECRET.search(text) is not None
+    return ends_in_token(text) or _K3S.search(text) is not None
 
 
 def unfilled_placeholder(text: str) -> str:

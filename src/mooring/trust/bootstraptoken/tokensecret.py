@@ -249,20 +249,22 @@ def new_record(
     token: BootstrapToken,
     now: datetime,
     *,
-    ttl: timedelta | None = DEFAULT_TTL,
+    ttl: timedelta | None = None,
     expires: datetime | None = None,
     usages: tuple[str, ...] = USAGES,
     groups: tuple[str, ...] | None = None,
     description: str = "",
     restrictions: Restrictions = NO_RESTRICTIONS,
 ) -> TokenRecord:
-    """Return a record to write. A ttl of zero or None means never; it excludes `expires`. `groups` None: the default ones.
+    """Return a record to write. It expires after `ttl` or at `expires`: after a day without both, never by a ttl of zero.
 
-    Raises TokenError.
+    `groups` None: the default ones. Raises TokenError.
     """
     validate_usages(usages)
     groups = default_groups(usages) if groups is None else groups
     validate_groups(usages, groups)
+    if ttl is None and expires is None:
+        ttl = DEFAULT_TTL
     if ttl and expires is not None:
         raise TokenError("a token has either a ttl or an expiration time, not both")
     if ttl and ttl < timedelta(0):
@@ -278,6 +280,9 @@ def new_record(
 def from_secret(secret_obj: Obj) -> TokenRecord:
     """Return the record in a Secret, read strictly, for `token list`. Raises TokenError that names the Secret and the fault."""
     name = secret_obj["metadata"]["name"]
+    # Kubernetes' authenticator and controllers ignore such a Secret.
+    if secret_obj.get("type") != SECRET_TYPE:
+        raise TokenError(f'bootstrap token secret "{name}" is not of type {SECRET_TYPE}: no machine can join with it')
     token_id = data_value(secret_obj, KEY_ID)
     if not token_id:
         raise TokenError(f'bootstrap token secret "{name}" has no {KEY_ID}')

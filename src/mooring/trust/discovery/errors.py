@@ -132,6 +132,7 @@ EndpointTimeoutError = cause(
     "timeout",
     "no answer in time ({}); check the address, the firewall, and the load of the server, and that the port speaks TLS",
 )
+NotAskedError = cause("not-asked", "no time was left to ask it ({})")
 NotTlsError = cause(
     "not-tls", "the server does not speak TLS ({}); give the HTTPS address of the API server, usually port 6443"
 )

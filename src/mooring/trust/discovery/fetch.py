@@ -31,6 +31,7 @@ from mooring.trust.httpexchange import (
     ACCEPT_JSON,
     CERTIFICATE,
     CERTIFICATE_TIME,
+    NOT_ASKED,
     NOT_TLS,
     PROXY,
     TIMEOUT,
@@ -293,6 +294,8 @@ def connection_error(step: str, failure: HttpFailure) -> errors.DiscoveryError:
         return errors.NotTlsError(step, reason)
     if failure.kind == TIMEOUT:
         return errors.EndpointTimeoutError(step, reason)
+    if failure.kind == NOT_ASKED:
+        return errors.NotAskedError(step, reason)
     if failure.kind == UNREACHABLE:
         return errors.EndpointDownError(step, reason)
     if failure.kind == PROXY:

@@ -26,6 +26,7 @@ from mooring.trust.discovery.errors import (
     AnotherClusterError,
     CertificateError,
     DiscoveryError,
+    NotAskedError,
 )
 from mooring.trust.discovery.fetch import (
     DiscoveryExchange,
@@ -65,9 +66,10 @@ class MergeBase:
 
     @classmethod
     def of(cls, found: TrustedCluster) -> MergeBase | None:
-        """Return the base for the files of a new member; None when cluster-info was not read."""
+        """Return the base for the files of a new member; None when cluster-info was not read, and no document named the cluster."""
         if not found.published:
-            return None
+            # As without a base, nothing counts as published. The CA counts as taken over, so that a later one replaces it.
+            return cls((), digest(found.ca_pem), "", cluster_id=found.cluster_id) if found.cluster_id else None
         servers = tuple(one.server for one in found.published)
         ways = tuple(replace(one.way, ca_pem=b"") for one in found.published)
         ways = tuple(one for one in ways if one != Cluster("", one.server))
@@ -165,7 +167,8 @@ def refresh_cluster(
     """
     # Under the CAs that the member knows: what was read is the cluster's own.
     known_id = "" if base is None else base.cluster_id
-    responding, published = yield from first_published(_candidates(known, endpoints), known_id)
+    responding, published, foreign = yield from _ask(_candidates(known, endpoints), known_id)
+    known = [one for one in known if one.server not in foreign] or [responding]
     merged = yield from merge_published(known, base, published, responding)
     return Refreshed(merged.clusters, merged.base, published)
 
@@ -181,7 +184,8 @@ def follow_cluster(
     """
     endpoints = [] if base is None else [address_of(server) for server in base.servers]
     known_id = known_id or ("" if base is None else base.cluster_id)
-    responding, published = yield from first_published(_candidates(known, endpoints), known_id)
+    responding, published, foreign = yield from _ask(_candidates(known, endpoints), known_id)
+    known = [one for one in known if one.server not in foreign] or [responding]
     if base is None and not bundles.have_common(known[0].ca_pem, published.ca_pem):
         try:
             yield from prove_server(replace(responding, ca_pem=published.ca_pem))
@@ -354,16 +358,29 @@ def first_published(addresses: Sequence[Cluster], known_id: str) -> DiscoveryExc
 
     Raises DiscoveryError, and AnotherClusterError when another cluster responds at one of the addresses.
     """
+    responding, published, _ = yield from _ask(addresses, known_id)
+    return responding, published
+
+
+def _ask(
+    addresses: Sequence[Cluster], known_id: str
+) -> DiscoveryExchange[tuple[Cluster, TrustedCluster, frozenset[str]]]:
+    """Return what `first_published` does, and the servers before it that are of another cluster."""
     last: DiscoveryError | None = None
+    foreign: frozenset[str] = frozenset()
     for one in addresses:
         if last is not None:
             yield Notice(str(last), keep=True)
         try:
             published = yield from fetch_published(one)
             check_same_cluster(one.server, known_id, published.cluster_id)
-            return one, published
+            return one, published, foreign
         except DiscoveryError as error:
-            last = last if isinstance(last, AnotherClusterError) else error
+            if isinstance(error, AnotherClusterError):
+                foreign |= {one.server}
+            # That of an address that was asked names a cause.
+            keeps = isinstance(last, AnotherClusterError) or isinstance(error, NotAskedError)
+            last = last if last is not None and keeps else error
     # A member knows an address at least.
     assert last is not None
     raise last

@@ -79,7 +79,7 @@ from mooring.controllers.certificates.issuance import (
 )
 from mooring.controllers.certificates.noderecovery import proven_key
 from mooring.controllers.certificates.sanpolicy.evidence import NODES
-from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX, join_rule_name
+from mooring.identity import BOOTSTRAP_USER_PREFIX, NAME_TAKEN, NODE_PREFIX, join_rule_name
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.clientcertificate import recorded_certificate
 from mooring.pki.x509.profiles import BACKDATE, CLIENT_AUTH, SHORT, ttl
@@ -94,7 +94,6 @@ SECRETS = "secrets"
 RECOVERING_PREFIX = "system:recovering-node:"
 """Prefix of the user that a machine with an expired certificate is."""
 
-NAME_TAKEN = "NodeNameTaken"
 NAME_INVALID = "NodeNameInvalid"
 PASSWORD_MISSING = "NodePasswordMissing"  # noqa: S105 - a reason, not a password
 TOO_MANY = "TooManyCertificates"
@@ -517,13 +516,13 @@ def _too_many_message(name: str) -> str:
 def _taken_message(claim: _Claim, key: str, pending: PendingIssue) -> str:
     source = f" from {claim.source_address}" if claim.source_address else ""
     owner = f"another key, {claim.keys[-1].get('publicKey')}" if claim.keys else "a machine whose key is not recorded"
-    kind = "node" if claim.node is not None else "nodeidentity"
     belongs = "belonged" if claim.has_waited else "belongs"
+    request, kind = pending.csr["metadata"]["name"], "node" if claim.node is not None else "nodeidentity"
+    entry = "" if claim.node is None and claim.identity is None else f"{kind}/{claim.name} "
     return (
         f"the name {claim.name} {belongs} to {owner}; this request{source} has the key {key}. If the machine was replaced: approve "
-        f"this request (mooring csr approve {pending.csr['metadata']['name']}), or delete the entry (kubectl delete {kind} "
-        f"{claim.name}) and let the machine request again, or give it a token for this name (mooring token create --node-name "
-        f"{claim.name}). A deletion alone does not approve a request that was made before"
+        f"this request (mooring csr approve {request}), or let the machine request again after kubectl delete {entry}csr/{request} "
+        f"or with a token for this name (mooring token create --node-name {claim.name})"
     )
 
 
