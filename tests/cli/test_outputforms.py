@@ -164,6 +164,8 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
 NOUN_OF_FLAG = {"--node": "node", "--token": "token"}
 """Flags of other nouns that take such a name."""
 WITHOUT_TYPE = {
+    "machine approve": "takes the name of a node that asks",
+    "machine deny": "takes the name of a node that asks",
     "token create": "takes the secret of a token, too",
     "token generate": "prints a token",
     "certs ca": "takes the secret of a token, too",
