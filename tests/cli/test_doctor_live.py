@@ -570,6 +570,11 @@ def test_a_request_that_waits_for_a_person(doctor: Doctor, manual_approval: Live
     assert tree(root) == before
 
 
+def test_the_address_of_another_cluster(doctor: Doctor, live_server: LiveServer) -> None:
+    found = doctor(live_server.endpoint, "--token", TOKEN, "--discovery-token-ca-cert-hash", pin(ThrowawayCA()))
+    check(found, "signature", 14, f"another cluster answers at {live_server.endpoint}", "check the address")
+
+
 def test_a_discovery_document(doctor: Doctor, live_server: LiveServer, tmp_path: Path) -> None:
     file, token = tmp_path / "discovery.conf", live_server.create_token()
     file.write_text(format_kubeconfig(cluster_info_kubeconfig(live_server.url, live_server.ca_pem)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from dataclasses import replace
 from datetime import timedelta
@@ -12,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from mooring.client.http import credentials
 from mooring.client.http.credentials import ClientCredentials, Presented
 from mooring.errors import ConfigError
 from mooring.secret import Secret
 from mooring.trust.kubeconfig import AuthProvider, Cluster, ExecPlugin, KubeconfigUser
 from tests.support.manualclock import ManualClock
+from tests.support.polling import eventually
 from tests.support.testca import ThrowawayCA
 
 CLUSTER = Cluster("c", "https://api.test:6443", b"CA", tls_server_name="api")
@@ -313,3 +317,43 @@ def test_old_plugins_and_plugins_without_a_terminal_are_refused(tmp_path: Path) 
         shown(KubeconfigUser("u", exec=plugin(tmp_path, "", "client.authentication.k8s.io/v1alpha1")))
     with pytest.raises(ConfigError, match=r"needs a terminal"):
         shown(KubeconfigUser("u", exec=plugin(tmp_path, "", mode="Always")))
+
+
+def command(line: str) -> ExecPlugin:
+    return ExecPlugin("/bin/sh", args=("-c", line), interactive_mode="Never", prints_token=True)
+
+
+def test_a_program_that_a_command_leaves_in_the_background_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "GRACE", 0.1)
+    line = f"sleep 600 & echo $! > {tmp_path}/pid; echo word"
+    found = asyncio.run(credentials.run(command(line), CLUSTER))
+    assert found.token is not None
+    assert found.token.reveal() == b"word"
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds", "why"),
+    [
+        pytest.param("yes", 30.0, "printed more than 1048576 bytes", id="output without end"),
+        pytest.param("sleep 600 & sleep 600", 0.2, "gave no credential within 0.2 s", id="silence"),
+    ],
+)
+def test_a_command_without_end_is_ended_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, seconds: float, why: str
+) -> None:
+    monkeypatch.setattr(credentials, "TOKEN_TIMEOUT", seconds)
+    with pytest.raises(ConfigError, match=why):
+        asyncio.run(credentials.run(command(f"echo $$ > {tmp_path}/pid; {line}"), CLUSTER))
+    group = int((tmp_path / "pid").read_text())
+    eventually(lambda: not _is_alive(group))
+
+
+def _is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

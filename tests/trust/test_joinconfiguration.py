@@ -16,7 +16,7 @@ from mooring.errors import ConfigError
 from mooring.trust.bootstraptoken.token import parse_token
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.errors import CaHashMismatchError, CertificateError, PinMismatchError
-from mooring.trust.discovery.fetch import SIGNATURE_ALONE, Polling
+from mooring.trust.discovery.fetch import SIGNATURE_ALONE, UNPROVED, Polling
 from mooring.trust.discovery.pins import Pin, parse_pin, pins_of
 from mooring.trust.joinconfiguration import (
     LONGEST_LIFETIME,
@@ -174,6 +174,16 @@ BY_T1 = ByAddress((HOST,), parse_token(T1), (parse_pin(PIN),))
             id="a token discovers, and an identity token requests the certificate",
         ),
         pytest.param(
+            given(address=(HOST,), ask=True, discovery_token_ca_cert_hash=(PIN,)),
+            JoinPlan(BY_PIN, None, "node-1", False, asks=True),
+            id="asking, where the pin is known",
+        ),
+        pytest.param(
+            given(node_name="", address=(HOST,), ask=True),
+            JoinPlan(ByAddress((HOST,), None, ()), None, "host", False, asks=True),
+            id="asking under the name of the machine",
+        ),
+        pytest.param(
             given(discovery_file="f", identity_token_file="t"),
             JoinPlan(ByFile("f"), None, "node-1", False, IdentityToken("t"), "host"),
             id="a file, and an identity token",
@@ -182,8 +192,8 @@ BY_T1 = ByAddress((HOST,), parse_token(T1), (parse_pin(PIN),))
 )
 def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
     settings = JoinSettings.read(typed)
-    assert settings.has_credential
-    assert settings.plan("host" if plan.identity else "") == plan
+    assert settings.has_credential is not plan.asks
+    assert settings.plan("host" if plan.identity or plan.asks else "") == plan
 
 
 @pytest.mark.parametrize(
@@ -421,6 +431,11 @@ def test_a_join_may_be(typed: dict[str, Any], plan: JoinPlan) -> None:
             for field in ("request_fact", "request_annotation")
             for texts in (("",), (" , ",), ("product-serial", ""))
         ),
+        pytest.param(
+            given(address=(HOST,), ask=True, token=T1), "give no token and no document", id="asking with a token"
+        ),
+        pytest.param(given(ask=True, discovery_file="f"), "give no token and no document", id="asking with a document"),
+        pytest.param(given(ask=True), "--ask needs the address", id="asking nobody"),
         pytest.param(given(node_name="", token=T1), "--node-name is needed", id="no node name"),
         pytest.param(given(node_name="Node_1", token=T1), '--node-name "Node_1" is invalid: ', id="a bad node name"),
     ],
@@ -587,6 +602,15 @@ def test_pins_alone_discover_what_a_server_with_the_pinned_ca_publishes() -> Non
     stranger = Network({HOST: Server(clusterinfo.config_map("https://evil.test:6443", CA), serving_ca=OTHER_CA)})
     with pytest.raises(CertificateError):
         stranger.drive(ByAddress((HOST,), None, pins_of(CA)).discover(Polling(attempts=1)))
+
+
+def test_a_machine_that_asks_believes_nothing_of_what_it_discovers_without_a_pin() -> None:
+    net = Network({HOST: Server(clusterinfo.config_map("https://cluster.test:6443", CA))})
+    found = net.drive(ByAddress((HOST,), None, ()).discover(Polling(attempts=1)))
+    assert (found.via, found.server) == (UNPROVED, "https://cluster.test:6443")
+    stranger = Network({HOST: Server(clusterinfo.config_map("https://evil.test:6443", CA), serving_ca=OTHER_CA)})
+    with pytest.raises(CertificateError):
+        stranger.drive(ByAddress((HOST,), None, ()).discover(Polling(attempts=1)))
 
 
 def test_the_users_of_an_identity_token() -> None:

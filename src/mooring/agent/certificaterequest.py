@@ -22,7 +22,7 @@ from mooring.client.cluster import ClusterClient, ListResult
 from mooring.client.listwatch import follow
 from mooring.duration import format_duration
 from mooring.errors import AlreadyExistsError, MooringError, NotFoundError, PeerError
-from mooring.identity import NAME_TAKEN, NODE_PREFIX, NODES
+from mooring.identity import NODE_PREFIX, NODES
 from mooring.pki.errors import PkiError
 from mooring.pki.keys import PrivateKey, algorithm_of, public_key_der, public_key_of
 from mooring.pki.x509 import bundles, names
@@ -108,7 +108,7 @@ def serving_template(node_name: str, addresses: Iterable[Obj]) -> CertificateTem
 # Rules kept here (docs/protocol/kubelet-certificates.md):
 # * A join names its request by a digest of key, subject and usages, so that one key sends one request, however often a join runs.
 #   An existing request with that name is reused only when it has the same subject, signer and key, and no expired certificate. One
-#   that waits for the name of another machine is not reused with another token, which may be for that name.
+#   that waits for a person is not reused with another token, which may need none.
 # * A renewal lets the server choose the name (`csr-…`) and never reuses a request.
 # * The wait is a list and a watch. Denied and Failed end it with their reason, and so do deletion and replacement.
 # * Progress names the request, the command that approves it, and the remaining time: after 2 s, when the request changes, and
@@ -256,9 +256,9 @@ def _difference(existing: Obj, request: NodeRequest, key: PrivateKey, now: datet
     if not requestfacts.has_facts(existing, request.facts):
         return "it says other things of this machine"
     issued = certificate_of(existing)
-    if not issued and request.requester not in ("", spec.get("username")) and _is_held(existing, NAME_TAKEN):
+    if not issued and request.requester not in ("", spec.get("username")) and _is_held(existing):
         # It stays held, whatever the token of now allows.
-        return "it was made with another token, and its name belongs to another key"
+        return "it waits for a person, and was made with another token"
     if issued:
         try:
             if any(one.not_valid_after_utc <= now for one in bundles.certificates(issued)):
@@ -268,10 +268,9 @@ def _difference(existing: Obj, request: NodeRequest, key: PrivateKey, now: datet
     return ""
 
 
-def _is_held(request: Obj, reason: str) -> bool:
-    conditions = (request.get("status") or {}).get("conditions") or ()
-    found = {one.get("type"): one.get("reason") for one in conditions}
-    return found.get(HELD) == reason and "Approved" not in found
+def _is_held(request: Obj) -> bool:
+    found = {one.get("type") for one in (request.get("status") or {}).get("conditions") or ()}
+    return HELD in found and "Approved" not in found
 
 
 async def wait(

@@ -75,12 +75,27 @@ async def check_signature(exam: Examination, target: ProbedAddress) -> Judgement
         judgement = failed_by(str(error), **facts)
         if not isinstance(error, SignatureMissingError):
             return judgement
+        if exam.is_pinned and not _is_vouched_for(exam, target):
+            return failed(
+                f"another cluster answers at {target.address}: no CA that it names is pinned, and token id {token.id} is not of it",
+                "check the address, which must be one of the cluster that made this token",
+                **facts,
+            )
         return replace(
             judgement, message=f"{judgement.message} (tokens that sign: {', '.join(target.signers) or 'none'})"
         )
     if not exam.is_pinned:
         target.trusted = exam.published(target, target.data)
     return ok(f"cluster-info is signed by token {token.id}", **facts)
+
+
+def _is_vouched_for(exam: Examination, target: ProbedAddress) -> bool:
+    """Return whether cluster-info names a CA of the pins and the hash that were given."""
+    try:
+        vouched_cas(exam.published(target, target.data).ca_pem, exam.options.pins, exam.options.ca_hash)
+    except MooringError:
+        return False
+    return True
 
 
 async def check_pin(exam: Examination, target: ProbedAddress) -> Judgement:

@@ -492,7 +492,11 @@ async def _shared_keys(gathering: Gathering) -> Sequence[Risk]:
 
 async def _lapsed(gathering: Gathering) -> Sequence[Risk]:
     return [
-        Risk(one.name, "the server accepts none of its certificates", f"mooring node show {one.name}")
+        Risk(
+            one.name,
+            "the server accepts none of its certificates",
+            f"kubectl delete node {one.name}, then join it again",
+        )
         for one in await gathering.machines()
         if one.state == READY and one.certificates and one.certificate is None
     ]

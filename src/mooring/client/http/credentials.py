@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -42,6 +43,10 @@ MAX_OUTPUT = 1 << 20
 """Bytes of output: a certificate chain and a token take a few KiB."""
 TIMEOUT = 300.0
 """Seconds: a person may have to log in with a browser."""
+TOKEN_TIMEOUT = 30.0
+"""Seconds for a command that prints a token, where no person takes part."""
+GRACE = 1.0
+"""Seconds after the end of a command for output that it left in the pipe, which a program in the background may keep open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +69,18 @@ async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
     interactive = _use_terminal(plugin)
     environment = os.environ | {name: value.reveal().decode() for name, value in plugin.env}
     environment["KUBERNETES_EXEC_INFO"] = json.dumps(_exec_info(plugin, cluster, interactive))
+    # A pipe of our own: asyncio waits for the end of one that it made, which a program in the background may keep open.
+    reading, writing = os.pipe()
+    process: asyncio.subprocess.Process | None = None
     try:
         process = await asyncio.create_subprocess_exec(
             _program(plugin.command),
             *plugin.args,
             env=environment,
             stdin=None if interactive else asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            limit=MAX_OUTPUT,
+            stdout=writing,
+            # So that what it has started can be ended with it. With a terminal it stays among the programs of that one.
+            start_new_session=not interactive,
         )
     except OSError as error:
         hint = f"; {plugin.install_hint}" if plugin.install_hint else ""
@@ -82,16 +91,23 @@ async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
             f"{_named(plugin)} cannot be run: its command, an argument or a variable has a NUL, or the name of a variable has "
             '"="'
         ) from None
+    finally:
+        os.close(writing)
+        if process is None:
+            os.close(reading)
+    limit = TOKEN_TIMEOUT if plugin.prints_token else TIMEOUT
     try:
-        async with asyncio.timeout(TIMEOUT):
-            output = await _read_output(process, _named(plugin))
-            status = await process.wait()
+        async with asyncio.timeout(limit):
+            status, output = await _finished(process, reading, _named(plugin))
     except TimeoutError:
-        raise ConfigError(f"{_named(plugin)} gave no credential within {TIMEOUT:g} s") from None
+        raise ConfigError(f"{_named(plugin)} gave no credential within {limit:g} s") from None
     finally:
         if process.returncode is None:
             # Also after a cancellation: a plugin that waits for a person would stay.
-            process.kill()
+            if interactive:
+                process.kill()
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     if status != 0:
         raise ConfigError(f"{_named(plugin)} failed with exit status {status}; run it by hand to see why")
@@ -119,14 +135,33 @@ def _program(command: str) -> str:
     return found
 
 
-async def _read_output(process: asyncio.subprocess.Process, name: str) -> bytes:
-    assert process.stdout is not None  # requested above
-    output = b""
-    while chunk := await process.stdout.read(65536):
-        output += chunk
-        if len(output) > MAX_OUTPUT:
-            raise ConfigError(f"{name} printed more than {MAX_OUTPUT} bytes")
-    return output
+async def _finished(process: asyncio.subprocess.Process, reading: int, name: str) -> tuple[int, bytes]:
+    """Return the status of a command and its output. Raises ConfigError for too much of it."""
+    loop, reader, output = asyncio.get_running_loop(), asyncio.StreamReader(), bytearray()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0)
+    )
+
+    async def read() -> None:
+        while chunk := await reader.read(65536):
+            output.extend(chunk)
+            if len(output) > MAX_OUTPUT:
+                raise ConfigError(f"{name} printed more than {MAX_OUTPUT} bytes")
+
+    reads, waits = asyncio.ensure_future(read()), asyncio.ensure_future(process.wait())
+    try:
+        await asyncio.wait((reads, waits), return_when=asyncio.FIRST_COMPLETED)
+        if reads.done():
+            reads.result()
+        status = await waits
+        await asyncio.wait((reads,), timeout=GRACE)
+        if reads.done():
+            reads.result()
+        return status, bytes(output)
+    finally:
+        reads.cancel()
+        waits.cancel()
+        transport.close()
 
 
 def _use_terminal(plugin: ExecPlugin) -> bool:

@@ -79,7 +79,7 @@ from mooring.controllers.certificates.issuance import (
 )
 from mooring.controllers.certificates.noderecovery import proven_key
 from mooring.controllers.certificates.sanpolicy.evidence import NODES
-from mooring.identity import BOOTSTRAP_USER_PREFIX, NAME_TAKEN, NODE_PREFIX, join_rule_name
+from mooring.identity import BOOTSTRAP_USER_PREFIX, NODE_PREFIX, join_rule_name
 from mooring.pki.x509.authority import Authority, request_serial_number
 from mooring.pki.x509.clientcertificate import recorded_certificate
 from mooring.pki.x509.profiles import BACKDATE, CLIENT_AUTH, SHORT, ttl
@@ -94,6 +94,7 @@ SECRETS = "secrets"
 RECOVERING_PREFIX = "system:recovering-node:"
 """Prefix of the user that a machine with an expired certificate is."""
 
+NAME_TAKEN = "NodeNameTaken"
 NAME_INVALID = "NodeNameInvalid"
 PASSWORD_MISSING = "NodePasswordMissing"  # noqa: S105 - a reason, not a password
 TOO_MANY = "TooManyCertificates"

@@ -47,7 +47,7 @@ from mooring.authn.revocations import revoked
 from mooring.authn.serviceaccount import ISSUED_CREDENTIAL_ID
 from mooring.clock import Clock, parse_rfc3339, rfc3339
 from mooring.controllers.certificates.issuance import NEEDS_APPROVAL
-from mooring.controllers.certificates.sanpolicy.ownership import MEMBERSHIP_ENDED
+from mooring.controllers.certificates.sanpolicy.ownership import MEMBERSHIP_ENDED, NAME_TAKEN
 from mooring.controllers.certificates.sanpolicy.rules import REASONS as REASONS_OF_NAMES
 from mooring.errors import (
     AlreadyExistsError,
@@ -59,7 +59,7 @@ from mooring.errors import (
     ServiceUnavailableError,
     UnauthorizedError,
 )
-from mooring.identity import NAME_TAKEN, NODE_PREFIX, NODES, UserInfo
+from mooring.identity import NODE_PREFIX, NODES, UserInfo
 from mooring.pki import pem
 from mooring.pki.errors import RequestError
 from mooring.pki.x509 import bundles
