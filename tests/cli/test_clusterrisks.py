@@ -309,17 +309,40 @@ OWN = "https://id.example"
             id="a pattern with any beginning",
         ),
         pytest.param(join_rule(OWN, {"claim": "sub", "pattern": "org/*"}), [], id="a pattern with an owner"),
-        pytest.param(join_rule(GITHUB, *equals("repository", "ref")), [], id="a branch of a repository"),
-        pytest.param(join_rule(GITHUB, *equals("sub")), [], id="a subject, which names both"),
+        pytest.param(join_rule(GITHUB, *equals("repository", "event_name")), [], id="an event of a repository"),
+        pytest.param(join_rule(GITHUB, *equals("/repository_id", "/event_name")), [], id="the same as JSON pointers"),
+        pytest.param(join_rule(GITHUB, *equals("repository_id", "environment")), [], id="what reviewers decide about"),
+        pytest.param(
+            join_rule(GITHUB, *equals("repository", "ref")),
+            ["no claim keeps out pull requests"],
+            id="a branch of a repository, which jobs of pull requests have, too",
+        ),
+        *(
+            pytest.param(
+                join_rule(GITHUB, *equals("repository_id"), event), ["no claim keeps out pull requests"], id=str(event)
+            )
+            for event in (
+                {"claim": "event_name", "pattern": "p*"},
+                {"claim": "event_name", "value": "pull_request_target"},
+            )
+        ),
+        *(
+            pytest.param(
+                join_rule(GITHUB, *equals("event_name"), {"claim": claim, "pattern": pattern}),
+                ["no claim says whose tokens"],
+                id=f"anybody may be the owner of {pattern}",
+            )
+            for claim, pattern in (("sub", "repo:*/app:ref:refs/heads/main"), ("repository", "o*/*"))
+        ),
         pytest.param(
             join_rule(GITHUB, {"claim": "sub", "pattern": "repo:org/app:*"}),
             ["no claim keeps out pull requests"],
             id="every subject of a repository",
         ),
         pytest.param(
-            join_rule(GITHUB, {"claim": "sub", "pattern": "repo:org/app:ref:refs/heads/*"}),
+            join_rule(GITHUB, {"claim": "sub", "pattern": "repo:org/app:environment:*"}),
             [],
-            id="branches of a repository",
+            id="environments of a repository",
         ),
         pytest.param(
             join_rule(GITHUB, *equals("repository_id"), {"expression": 'claims.event_name == "push"'}),
@@ -330,7 +353,7 @@ OWN = "https://id.example"
             join_rule(GITHUB, *equals("repository_id")), ["no claim keeps out pull requests"], id="every event"
         ),
         pytest.param(
-            join_rule(GITHUB, *equals("ref")), ["no claim says whose tokens"], id="the branch of every repository"
+            join_rule(GITHUB, *equals("event_name")), ["no claim says whose tokens"], id="an event of every repository"
         ),
         pytest.param(
             join_rule(GITHUB, *equals("actor")),

@@ -99,6 +99,9 @@ def test_a_rule_may_have(spec: Obj) -> None:
         ),
         pytest.param({"issuer": issuer(jwks=JWKS, certificateAuthority=CA)}, ["spec.issuer.jwks"], id="keys and a CA"),
         pytest.param({"issuer": issuer(jwks="{}")}, ["spec.issuer.jwks"], id="keys that are none"),
+        pytest.param(
+            {"issuer": issuer(jwks=JWKS.replace('"kty"', '"d":"AA","kty"'))}, ["spec.issuer.jwks"], id="a private key"
+        ),
         pytest.param({"issuer": issuer(jwks="\ud800")}, ["spec.issuer.jwks"], id="keys with a lone surrogate"),
         pytest.param({"issuer": issuer(jwks=" " * MAX_DOCUMENT + "{}")}, ["spec.issuer.jwks"], id="a long key set"),
         pytest.param({"issuer": issuer(certificateAuthority="x")}, ["spec.issuer.certificateAuthority"], id="no CA"),

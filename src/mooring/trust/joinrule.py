@@ -29,7 +29,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.clock import parse_rfc3339, rfc3339
 from mooring.errors import FieldError, MooringError, duplicate, invalid, quoted, required, too_long
 from mooring.identity import JOIN_RULE_PREFIX
-from mooring.pki.errors import PkiError
+from mooring.pki.errors import KeyRefusedError, PkiError
 from mooring.pki.jwt.keyset import KeySet, parse_key_set
 from mooring.pki.x509.bundles import certificates_among
 from mooring.trust.bootstraptoken.restrictions import (
@@ -170,7 +170,12 @@ def _issuer_errors(issuer: Obj) -> list[FieldError]:
 
 
 def _keys(data: bytes) -> KeySet:
-    return parse_key_set(data)
+    found = parse_key_set(data)
+    if any(isinstance(one, dict) and one.keys() & {"d", "k"} for one in json.loads(data)["keys"]):
+        raise KeyRefusedError(
+            "it has a private key, with which whoever reads the rule could sign: leave the public members alone"
+        )
+    return found
 
 
 def _text_errors(path: str, text: str) -> list[FieldError]:

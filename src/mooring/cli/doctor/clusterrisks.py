@@ -512,8 +512,9 @@ async def _duplicates(gathering: Gathering) -> Sequence[Risk]:
 
 # Join rules.
 
+_GITHUB = "https://token.actions.githubusercontent.com"
 _PROVIDERS: Mapping[str, tuple[Collection[str], str]] = {
-    "https://token.actions.githubusercontent.com": (
+    _GITHUB: (
         ("repository", "repository_id", "repository_owner", "repository_owner_id", "sub", "job_workflow_ref"),
         "repository_id",
     ),
@@ -524,13 +525,11 @@ _PROVIDERS: Mapping[str, tuple[Collection[str], str]] = {
     ),
 }
 """Claims of which one says whose token it is, for issuers that serve everybody, and the one to add."""
-_PULL_REQUESTS: Mapping[str, tuple[Collection[str], str]] = {
-    "https://token.actions.githubusercontent.com": (
-        ("ref", "sub", "environment", "event_name", "job_workflow_ref"),
-        "ref",
-    ),
-}
-"""Claims of which one keeps pull requests out, and the one to add."""
+_OF_OWNERS = ("repository", "repository_owner", "sub", "job_workflow_ref", "project_path", "namespace_path")
+"""Claims that begin with the name of an owner, which everybody may register."""
+_PULL_REQUESTS = ("pull_request", "pull_request_target")
+"""Events of GitHub that may run code of a fork. The second has the ref and the subject of the base branch."""
+_AGAINST_PULL_REQUESTS = ("event_name", "environment", "job_workflow_ref")
 
 
 async def _wide_rules(gathering: Gathering) -> Sequence[Risk]:
@@ -566,27 +565,34 @@ def _too_wide(rule: JoinRule) -> Iterable[tuple[str, str]]:
                 f"begin --claim-pattern {one.claim}= with the name of an owner",
             )
     claims, wanted = _PROVIDERS.get(rule.issuer, (named, ""))
-    if not any(_decides(one, claims) for one in rule.conditions):
+    if not any(_decides(one, claims) and not (wanted and _fits_any_owner(one)) for one in rule.conditions):
         yield (
             "no claim says whose tokens fit, and the issuer gives them to everybody",
             f"add --claim {wanted}=VALUE to the rule",
         )
-    claims, wanted = _PULL_REQUESTS.get(rule.issuer, (named, ""))
-    if not any(_decides(one, claims) and not _fits_pull_requests(one) for one in rule.conditions):
+    if rule.issuer == _GITHUB and not any(map(_keeps_out_pull_requests, rule.conditions)):
         yield (
             "no claim keeps out pull requests, which come from forks, too",
-            f"add --claim {wanted}=VALUE to the rule",
+            "add --claim event_name=VALUE to the rule, such as push",
         )
 
 
 def _decides(one: Condition, claims: Collection[str]) -> bool:
     """Return whether a condition is about one of these claims. Of an expression it is enough that it names one."""
-    return one.claim in claims or any(claim.rpartition("/")[2] in one.expression for claim in claims)
+    is_named = one.claim in claims or one.claim.removeprefix("/") in claims
+    return is_named or any(claim.rpartition("/")[2] in one.expression for claim in claims)
 
 
-def _fits_pull_requests(one: Condition) -> bool:
-    """Return whether a condition on the subject, such as `repo:org/app:*`, fits the one of a pull request."""
-    return one.claim == "sub" and fits_pattern((one.pattern or one.value).rpartition(":")[2], "pull_request")
+def _fits_any_owner(one: Condition) -> bool:
+    """Return whether a pattern such as `repo:*/app` leaves the owner open."""
+    return one.claim.removeprefix("/") in _OF_OWNERS and "*" in one.pattern.partition("/")[0].rpartition(":")[2]
+
+
+def _keeps_out_pull_requests(one: Condition) -> bool:
+    claim = one.claim.removeprefix("/")
+    if claim == "event_name":
+        return not any(fits_pattern(one.pattern or one.value, event) for event in _PULL_REQUESTS)
+    return _decides(one, _AGAINST_PULL_REQUESTS) or (claim == "sub" and ":environment:" in one.pattern + one.value)
 
 
 CHECKS: Mapping[str, Check] = {

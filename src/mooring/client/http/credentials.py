@@ -109,6 +109,8 @@ async def run(plugin: ExecPlugin, cluster: Cluster) -> ExecCredential:
             else:
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
+    if status < 0:
+        raise ConfigError(f"{_named(plugin)} was ended by signal {-status}")
     if status != 0:
         raise ConfigError(f"{_named(plugin)} failed with exit status {status}; run it by hand to see why")
     return _parse_credential(plugin, output)
@@ -274,8 +276,7 @@ class ClientCredentials:
             result = await self._exec_credential()
             if result.key is not None:
                 presented = replace(presented, certificate_pem=result.certificate_pem, key=result.key)
-            plugin = f"the plugin {user.exec.command}"
-            return replace(presented, authorization=_bearer(result.token, plugin) if result.token else None)
+            return replace(presented, authorization=_bearer(result.token, _named(user.exec)) if result.token else None)
         if user.username or user.password:
             pair = user.username.encode() + b":" + (user.password.reveal() if user.password else b"")
             return replace(presented, authorization=Secret(b"Basic " + base64.b64encode(pair)))
