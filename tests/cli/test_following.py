@@ -10,12 +10,23 @@ import pytest
 from mooring.cli.login import following
 from mooring.cli.login.following import SECONDS, follow
 from mooring.clock import Clock
+from mooring.errors import ConfigError
 from mooring.trust.discovery.clusterinfo import config_map
 from mooring.trust.discovery.errors import EndpointTimeoutError
+from mooring.trust.discovery.pins import pins_of
 from mooring.trust.discovery.refresh import MergeBase, Refreshed, digest
-from mooring.trust.httpexchange import REQUEST_TIMEOUT, SHORTEST_WAIT, TIMEOUT, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpexchange import (
+    CERTIFICATE,
+    REQUEST_TIMEOUT,
+    SHORTEST_WAIT,
+    TIMEOUT,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    Trust,
+)
 from mooring.trust.kubeconfig import Cluster
-from tests.support.discoverypeer import CA, Server
+from tests.support.discoverypeer import CA, OTHER_CA, Server, status
 from tests.support.manualclock import ManualClock
 
 
@@ -90,3 +101,42 @@ def test_an_address_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatc
     found = network.follow(addresses(2))
     assert [one.server for one in found.clusters] == ["https://n1.test", "https://n0.test"]
     assert [host for host, _ in network.waits] == ["n0.test"]
+
+
+PIN = str(pins_of(CA)[0])
+COMPARE = (
+    f"The machine there names the CA {PIN}. If the CA of the cluster was replaced because it was compromised, compare"
+)
+
+
+@pytest.mark.parametrize(
+    ("known", "shown", "advice"),
+    [
+        pytest.param(
+            CA + OTHER_CA,
+            CA,
+            f"The machine there names the CA {PIN}, which is known here: a hash does not help. Use an "
+            "address that its certificate names, or add this one to the certificate of the server (--tls-san)",
+            id="the CA of the file: a name is missing",
+        ),
+        pytest.param(OTHER_CA, CA, COMPARE, id="another CA"),
+        pytest.param(b"", CA, COMPARE, id="the CAs of the system"),
+        pytest.param(CA, None, "If the CA of the cluster was replaced without this file", id="no CA is shown"),
+    ],
+)
+def test_a_certificate_that_does_not_verify_leads_to_what_a_person_can_do(
+    monkeypatch: pytest.MonkeyPatch, known: bytes, shown: bytes | None, advice: str
+) -> None:
+    network = HangingNetwork(monkeypatch, "n0.test")
+
+    def mismatched(count: int, request: HttpRequest) -> HttpResponse | HttpFailure | None:
+        assert isinstance(request.target, Trust)
+        if request.target.verify:
+            return HttpFailure(CERTIFICATE, "hostname mismatch, certificate is not valid for 'n0.test'")
+        return None if shown else status(403)
+
+    network.server.override = mismatched
+    with pytest.raises(ConfigError) as caught:
+        asyncio.run(follow((Cluster("kubernetes", "https://n0.test", known),), None, (), network.clock))
+    assert "certificate is not valid for 'n0.test'" in str(caught.value)
+    assert advice in str(caught.value)

@@ -25,7 +25,7 @@ from mooring.errors import ConfigError, PeerError
 from mooring.pki.errors import PkiError
 from mooring.trust.discovery.errors import CertificateError, DiscoveryError
 from mooring.trust.discovery.fetch import named_pins, pinned_ca
-from mooring.trust.discovery.pins import Pin
+from mooring.trust.discovery.pins import Pin, pins_of
 from mooring.trust.discovery.refresh import MergeBase, Refreshed, follow_cluster, merge_base
 from mooring.trust.httpexchange import NOT_ASKED, SHORTEST_WAIT, TIMEOUT, HttpFailure, HttpRequest, HttpResponse, Trust
 from mooring.trust.kubeconfig import Cluster, Kubeconfig, address_of
@@ -54,7 +54,7 @@ async def follow(
     try:
         return await drive_notifying(follow_cluster(known, base, known_id), send, clock.sleep)
     except CertificateError as error:
-        raise ConfigError(f"{error}. {await _advice(known[0].server, send, clock)}") from None
+        raise ConfigError(f"{error}. {await _advice(known[0], send, clock)}") from None
 
 
 def _sender(seconds: float, addresses: int, clock: Clock) -> Send:
@@ -84,12 +84,19 @@ def _sender(seconds: float, addresses: int, clock: Clock) -> Send:
     return send
 
 
-async def _advice(server: str, send: Send, clock: Clock) -> str:
-    """Return what a person does where the known CAs do not verify the server: it has a new CA, or is another one."""
+async def _advice(known: Cluster, send: Send, clock: Clock) -> str:
+    """Return what a person does where the known CAs do not verify the server: a new CA, another server, or a missing name."""
     try:
-        seen = ", ".join(map(str, await drive_notifying(named_pins(server), send, clock.sleep)))
+        pins = await drive_notifying(named_pins(known.server), send, clock.sleep)
+        is_known = bool(known.ca_pem) and set(pins) <= set(pins_of(known.ca_pem))
     except (DiscoveryError, PkiError):
         return "If the CA of the cluster was replaced without this file, ask an administrator for its hash"
+    seen = ", ".join(map(str, pins))
+    if is_known:
+        return (
+            f"The machine there names the CA {seen}, which is known here: a hash does not help. Use an "
+            "address that its certificate names, or add this one to the certificate of the server (--tls-san)"
+        )
     return (
         f"The machine there names the CA {seen}. If the CA of the cluster was replaced because it was compromised, compare that "
         "with an administrator of the cluster (mooring token create --print-join-command prints the hash), and run: mooring "
