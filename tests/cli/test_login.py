@@ -129,6 +129,23 @@ def test_a_byte_order_mark_is_no_part_of_a_client_secret(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    "server",
+    [
+        pytest.param("https://abcdef.0123456789abcdef", id="in a URL"),
+        pytest.param("https://abcdef.0123456789abcdef:6443/", id="with a port"),
+        pytest.param("https://x.abcdef.0123456789abcdef", id="behind a name"),
+        pytest.param("https://ABCDEF.0123456789ABCDEF", id="in capitals"),
+        pytest.param("http://abcdef.0123456789abcdef", id="in a URL without TLS"),
+        pytest.param("abcdef.0123456789abcdef", id="alone"),
+    ],
+)
+def test_a_bootstrap_token_in_place_of_the_server_is_not_repeated(mooring: CommandLine, server: str) -> None:
+    done = mooring("login", "--server", server, *JANE)
+    assert (done.code, "0123456789" in done.err) == (2, False)
+    assert "--server: a bootstrap token stands where the address of the server is expected" in done.err
+
+
+@pytest.mark.parametrize(
     ("cluster", "message"),
     [
         pytest.param("{server: https://a, insecure-skip-tls-verify: true}", "skips verification", id="no verification"),

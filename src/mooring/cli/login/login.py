@@ -42,6 +42,7 @@ from mooring.pki.x509 import bundles
 from mooring.secret import Secret
 from mooring.settings.declaration import https_url, split_commas
 from mooring.trust import loginrecord
+from mooring.trust.bootstraptoken.token import ends_in_token
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.fetch import pinned_ca
 from mooring.trust.discovery.pins import parse_pin
@@ -270,7 +271,10 @@ def _place_of_server(server: str, ca_file: str, pins: Sequence[str], clock: Cloc
 
 
 def _server_url(text: str) -> str:
-    """Read an https URL, or an address as `mooring join` takes it. Raises ConfigError."""
+    """Read an https URL, or an address as `mooring join` takes it. Raises ConfigError, which repeats no bootstrap token."""
+    # First: an error about the URL would repeat the token, and a query of its name would send it.
+    if ends_in_token(text):
+        raise ConfigError("--server: a bootstrap token stands where the address of the server is expected")
     return https_url(text if "://" in text else f"https://{parse_endpoint(text)}", "--server").rstrip("/")
 
 
