@@ -8,14 +8,27 @@ from urllib.parse import urlsplit
 import pytest
 
 from mooring.cli.login import following
-from mooring.cli.login.following import SECONDS, follow
+from mooring.cli.login.following import SECONDS, check_same, follow, followed, remembered_id
 from mooring.clock import Clock
+from mooring.errors import ConfigError
 from mooring.trust.discovery.clusterinfo import config_map
-from mooring.trust.discovery.errors import EndpointTimeoutError
+from mooring.trust.discovery.errors import AnotherClusterError, EndpointTimeoutError
+from mooring.trust.discovery.pins import pins_of
 from mooring.trust.discovery.refresh import MergeBase, Refreshed, digest
-from mooring.trust.httpexchange import REQUEST_TIMEOUT, SHORTEST_WAIT, TIMEOUT, HttpFailure, HttpRequest, HttpResponse
+from mooring.trust.httpexchange import (
+    CERTIFICATE,
+    REQUEST_TIMEOUT,
+    SHORTEST_WAIT,
+    TIMEOUT,
+    UNREACHABLE,
+    HttpFailure,
+    HttpRequest,
+    HttpResponse,
+    Trust,
+)
 from mooring.trust.kubeconfig import Cluster
-from tests.support.discoverypeer import CA, Server
+from mooring.trust.loginrecord import Place
+from tests.support.discoverypeer import CA, OTHER_CA, Server, status
 from tests.support.manualclock import ManualClock
 
 
@@ -90,3 +103,133 @@ def test_an_address_that_hangs_is_waited_for_once(monkeypatch: pytest.MonkeyPatc
     found = network.follow(addresses(2))
     assert [one.server for one in found.clusters] == ["https://n1.test", "https://n0.test"]
     assert [host for host, _ in network.waits] == ["n0.test"]
+
+
+PIN = str(pins_of(CA)[0])
+COMPARE = (
+    f"The machine there names the CA {PIN}. If the CA of the cluster was replaced because it was compromised, compare"
+)
+
+
+@pytest.mark.parametrize(
+    ("known", "shown", "advice"),
+    [
+        pytest.param(
+            CA + OTHER_CA,
+            CA,
+            f"The machine there names the CA {PIN}, which is known here: a hash does not help. Use an "
+            "address that its certificate names, or add this one to the certificate of the server (--tls-san)",
+            id="the CA of the file: a name is missing",
+        ),
+        pytest.param(OTHER_CA, CA, COMPARE, id="another CA"),
+        pytest.param(b"", CA, COMPARE, id="the CAs of the system"),
+        pytest.param(CA, None, "If the CA of the cluster was replaced without this file", id="no CA is shown"),
+    ],
+)
+def test_a_certificate_that_does_not_verify_leads_to_what_a_person_can_do(
+    monkeypatch: pytest.MonkeyPatch, known: bytes, shown: bytes | None, advice: str
+) -> None:
+    network = HangingNetwork(monkeypatch, "n0.test")
+
+    def mismatched(count: int, request: HttpRequest) -> HttpResponse | HttpFailure | None:
+        assert isinstance(request.target, Trust)
+        if request.target.verify:
+            return HttpFailure(CERTIFICATE, "hostname mismatch, certificate is not valid for 'n0.test'")
+        return None if shown else status(403)
+
+    network.server.override = mismatched
+    with pytest.raises(ConfigError) as caught:
+        asyncio.run(follow((Cluster("kubernetes", "https://n0.test", known),), None, (), network.clock))
+    assert "certificate is not valid for 'n0.test'" in str(caught.value)
+    assert advice in str(caught.value)
+
+
+# ── another cluster of the same CA ───────────────────────────────────────────────────────────────────────────────────
+
+A, B = "https://a.test:6443", "https://b.test:6443"
+UNREADABLE = status(401)
+
+
+class Clusters:
+    """Servers by URL, each of the cluster with this id, or with an answer in place of cluster-info; the rest is away."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: dict[str, str | HttpResponse]) -> None:
+        self.clock, self.asked = ManualClock(), list[str]()
+        self.answers = answers
+        monkeypatch.setattr(following, "fetch", self.fetch)
+
+    async def fetch(self, request: HttpRequest, clock: Clock) -> HttpResponse | HttpFailure:
+        server = f"https://{urlsplit(request.url).netloc}"
+        self.asked.append(server)
+        answer = self.answers.get(server)
+        if answer is None:
+            return HttpFailure(UNREACHABLE, "connection refused")
+        if isinstance(answer, HttpResponse):
+            return answer
+        return Server(config_map(server, CA, cluster_id=answer)).answer(request)
+
+
+def place(known_id: str, *servers: str) -> Place:
+    base = MergeBase(servers or (A,), digest(CA), digest(CA), cluster_id=known_id)
+    return Place(A, CA, published=base.extension())
+
+
+@pytest.mark.parametrize(
+    ("remembered", "given", "answers", "server", "asked"),
+    [
+        pytest.param(place("one"), "", {A: "one"}, A, [A], id="the known cluster, by one request"),
+        pytest.param(place("one"), "", {A: "two"}, None, [A, A], id="another one"),
+        pytest.param(place("one"), "two", {A: "one"}, None, [A, A], id="another one than the entry remembers"),
+        pytest.param(Place(A, CA), "two", {A: "one"}, None, [A, A], id="another one than the entry alone remembers"),
+        pytest.param(place(""), "", {A: "two"}, A, [A], id="an id that is not known"),
+        pytest.param(Place(A, CA), "", {A: "two"}, A, [A], id="nothing is known"),
+        pytest.param(place("one"), "", {A: ""}, A, [A], id="an id that is not published"),
+        pytest.param(place("one"), "", {A: UNREADABLE}, A, [A], id="cluster-info that cannot be read"),
+        pytest.param(place("one"), "", {}, A, [A], id="a server that is away"),
+        pytest.param(place("one", A, B), "", {A: "two", B: "one"}, B, [A, B], id="the known one at a further address"),
+        pytest.param(
+            place("one", A, B), "", {A: UNREADABLE, B: "two"}, A, [A, B, A], id="another one at a further address alone"
+        ),
+    ],
+)
+def test_a_login_does_not_follow_another_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+    remembered: Place,
+    given: str,
+    answers: dict[str, str | HttpResponse],
+    server: str | None,
+    asked: list[str],
+) -> None:
+    clusters = Clusters(monkeypatch, answers)
+    if server is None:
+        with pytest.raises(AnotherClusterError, match="another cluster answers there: its id is "):
+            followed(remembered, clusters.clock, given)
+    else:
+        assert followed(remembered, clusters.clock, given).server == server
+    assert clusters.asked == asked
+
+
+@pytest.mark.parametrize(
+    ("known_id", "answer", "is_refused", "requests"),
+    [
+        pytest.param("one", "one", False, 1, id="the known one"),
+        pytest.param("one", "two", True, 1, id="another one"),
+        pytest.param("one", UNREADABLE, False, 1, id="cluster-info that cannot be read"),
+        pytest.param("", "two", False, 0, id="an id that is not known asks nothing"),
+    ],
+)
+def test_a_new_login_compares_an_id_that_is_known(
+    monkeypatch: pytest.MonkeyPatch, known_id: str, answer: str | HttpResponse, is_refused: bool, requests: int
+) -> None:
+    clusters = Clusters(monkeypatch, {A: answer})
+    if is_refused:
+        with pytest.raises(AnotherClusterError, match="its id is two, and the known one is one"):
+            check_same(Place(A, CA), clusters.clock, known_id)
+    else:
+        check_same(Place(A, CA), clusters.clock, known_id)
+    assert len(clusters.asked) == requests
+
+
+def test_the_first_entry_that_remembers_an_id_counts() -> None:
+    entries = [one.cluster() for one in (Place(A, CA), place(""), place("one"), place("two"))]
+    assert (remembered_id(*entries), remembered_id(*entries[:2])) == ("one", "")

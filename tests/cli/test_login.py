@@ -29,6 +29,7 @@ from mooring.clock import Clock
 from mooring.errors import ConfigError, ForbiddenError, MooringError, PeerError
 from mooring.secret import Secret
 from mooring.trust import loginrecord
+from mooring.trust.discovery.errors import AnotherClusterError
 from mooring.trust.httpexchange import HttpRequest, HttpResponse
 from mooring.trust.kubeconfig import KubeconfigUser
 from mooring.trust.kubeconfigtext import LISTS
@@ -129,6 +130,23 @@ def test_a_byte_order_mark_is_no_part_of_a_client_secret(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    "server",
+    [
+        pytest.param("https://abcdef.0123456789abcdef", id="in a URL"),
+        pytest.param("https://abcdef.0123456789abcdef:6443/", id="with a port"),
+        pytest.param("https://x.abcdef.0123456789abcdef", id="behind a name"),
+        pytest.param("https://ABCDEF.0123456789ABCDEF", id="in capitals"),
+        pytest.param("http://abcdef.0123456789abcdef", id="in a URL without TLS"),
+        pytest.param("abcdef.0123456789abcdef", id="alone"),
+    ],
+)
+def test_a_bootstrap_token_in_place_of_the_server_is_not_repeated(mooring: CommandLine, server: str) -> None:
+    done = mooring("login", "--server", server, *JANE)
+    assert (done.code, "0123456789" in done.err) == (2, False)
+    assert "--server: a bootstrap token stands where the address of the server is expected" in done.err
+
+
+@pytest.mark.parametrize(
     ("cluster", "message"),
     [
         pytest.param("{server: https://a, insecure-skip-tls-verify: true}", "skips verification", id="no verification"),
@@ -157,6 +175,7 @@ NEW = Credential("jane", EPOCH + HOUR, EPOCH + 2 * HOUR, token=Secret("new"))
 LOGIN = Login("work", Place("https://a"), IdentitySource("password", {"username": "jane"}), "token", OLD)
 UNREACHED = PeerError("the server cannot be reached")
 NEEDED = LoginNeededError(LOGIN)
+ANOTHER = AnotherClusterError("comparing", "two", "one")
 
 
 @pytest.mark.parametrize(
@@ -166,6 +185,8 @@ NEEDED = LoginNeededError(LOGIN)
         pytest.param(55, None, ["renew"], b"new", id="in the last tenth it is renewed"),
         pytest.param(55, UNREACHED, ["renew"], b"old", id="when that fails the old one is good until its end"),
         pytest.param(55, NEEDED, ["renew"], b"old", id="and no person is asked"),
+        pytest.param(53, ANOTHER, [], b"old", id="a fresh one is not compared with the cluster"),
+        pytest.param(55, ANOTHER, ["renew"], None, id="another cluster gets not even the old one"),
         pytest.param(60, None, ["renew"], b"new", id="after its end it is renewed"),
         pytest.param(60, NEEDED, ["renew", "log in"], b"new", id="or a person is asked"),
         pytest.param(60, UNREACHED, ["renew"], None, id="when it is not renewed there is none"),

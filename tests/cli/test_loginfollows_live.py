@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mooring.cli.login.following import remembered_id
 from mooring.pki.x509.bundles import certificates
 from mooring.trust.discovery.pins import pin_of
 from mooring.trust.kubeconfigtext import parse_kubeconfig
@@ -137,3 +139,38 @@ def test_a_kubeconfig_that_cannot_be_changed_keeps_what_it_has(
     assert robot.kubeconfig.read_text() == before
     assert pins(robot.only_login().place.ca_pem) == pins(robot.server.ca_pem)
     assert robot.mooring("auth", "whoami", "--kubeconfig", str(elsewhere)).code == 0
+
+
+def test_a_login_sends_another_cluster_of_the_same_ca_nothing(robot: Workstation, tmp_path: Path) -> None:
+    first = robot.server
+    assert renewed(robot) == "robot"
+    known_id = remembered_id(robot.only_login().place.cluster())
+    assert known_id
+    first.stop()
+    shutil.copytree(tmp_path / "data/pki", tmp_path / "second/pki")
+    flags = ("--token-auth-file", str(tmp_path / "tokens.csv"), "--login-ttl", "1m")
+    second = start_server(tmp_path / "second", *flags, port=first.port)
+    try:
+        robot.age(timedelta(seconds=-1))
+        record, entries = robot.only_login(), robot.kubeconfig.read_text()
+        ca = str(tmp_path / "data/pki/ca.crt")
+        token = ("--token-file", str(robot.token_file()))
+        for words in (
+            ("credential", "--login", record.id),
+            ("login",),
+            ("login", "--name", record.name),
+            ("login", *token),
+            ("login", "--server", first.url, "--certificate-authority", ca, *token),
+        ):
+            done = robot.mooring(*words)
+            assert (done.code, done.out) == (1, ""), words
+            assert "another cluster answers there: its id is " in done.err, words
+            assert done.err.endswith(
+                f", and the known one is {known_id}; check the address, or leave the known cluster first\n"
+            )
+        assert (robot.only_login(), robot.kubeconfig.read_text()) == (record, entries)
+        # Which a person does by a logout.
+        assert robot.mooring("logout", "--name", record.name).code == 0
+        assert robot.login(*token).code == 0
+    finally:
+        second.stop()

@@ -408,27 +408,40 @@ def test_a_server_without_anonymous_access_is_joined_by_a_document_with_the_toke
         server.stop()
 
 
+OTHER_SECRET = 'the bootstrap token "docum1" has another secret than the one given; give its id alone'
+
+
 @pytest.mark.parametrize(
-    ("flags", "problem"),
+    ("flags", "given", "problem"),
     [
-        (("--usages", "signing"), "lets no machine in: Token docum1 signs cluster-info and lets no machine in, until"),
-        (None, 'there is no bootstrap token "docum1"; see mooring token list'),
+        pytest.param(
+            ("--usages", "signing"),
+            "docum1",
+            "lets no machine in: Token docum1 signs cluster-info and lets no machine in, until",
+            id="only signs",
+        ),
+        pytest.param(None, "docum1", 'there is no bootstrap token "docum1"; see mooring token list', id="is unknown"),
+        pytest.param((), "docum1.0123456789abcdeg", OTHER_SECRET, id="has another secret"),
+        pytest.param(
+            (), f"K10{'0' * 64}::docum1.0123456789abcdeg", OTHER_SECRET, id="has another secret, in the whole form"
+        ),
     ],
-    ids=["only signs", "unknown"],
 )
 def test_no_discovery_document_is_made_with_a_token_that(
     live_server: LiveServer,
     mooring: CommandLine,
     monkeypatch: pytest.MonkeyPatch,
     flags: tuple[str, ...] | None,
+    given: str,
     problem: str,
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(live_server.kubeconfig))
     if flags is not None:
         mooring.done("token", "create", "docum1.0123456789abcdef", *flags)
-    outcome = mooring("kubeconfig", "discovery", "docum1")
-    assert outcome.code == 1
+    outcome = mooring("kubeconfig", "discovery", given)
+    assert (outcome.code, outcome.out) == (1, "")
     assert problem in outcome.err
+    assert "0123456789abcde" not in outcome.err
     if flags is not None:
         mooring.done("token", "delete", "docum1")
 

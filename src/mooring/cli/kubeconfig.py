@@ -49,7 +49,7 @@ from mooring.trust.bootstraptoken.token import USAGE_AUTHENTICATION, TokenError
 from mooring.trust.bootstraptoken.tokensecret import NAMESPACE, TokenRecord, from_secret, secret_name
 from mooring.trust.discovery import clusterinfo
 from mooring.trust.discovery.clusterinfo import KUBECONFIG_KEY
-from mooring.trust.k3s.token import bootstrap_token_id
+from mooring.trust.k3s.token import bootstrap_token_id, parse_token
 from mooring.trust.kubeconfig import (
     CLUSTER_NAME,
     Kubeconfig,
@@ -166,8 +166,11 @@ def discovery(token: str, out: str, chosen: ChosenCluster) -> None:
     """
     with usage():
         token_id = bootstrap_token_id(token)
+        given = None if token == token_id else parse_token(token).bootstrap
     out = _new_file(out)
     record = chosen.run_with_retries(lambda client: _usable_token(client, token_id, chosen.clock.now()))
+    if given is not None and not record.token.secret.matches(given.secret):
+        raise ConfigError(f'the bootstrap token "{token_id}" has another secret than the one given; give its id alone')
     found = KubeconfigUser(TOKEN_USER, token=Secret(record.token.reveal()))
     config = _kubeconfig(chosen.selected, found, CLUSTER_NAME)
     if published := chosen.run_with_retries(_published):

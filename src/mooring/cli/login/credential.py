@@ -3,7 +3,7 @@
 Rules kept here:
 * While the stored credential is fresh, no heavy module is imported and no request is sent: kubectl waits for this command.
 * One process at a time renews a login; the others use its result. When a renewal fails, or takes another process long, and the
-  old credential is still usable, the old one is printed.
+  old credential is still usable, the old one is printed, unless another cluster answers in place of the login's.
 * Where a person is needed and there is none, one line on stderr says to run mooring login. stdout holds only the ExecCredential.
 """
 
@@ -54,6 +54,7 @@ def current_credential(
         return login.credential
     from mooring.cli.login.following import carry_over, followed
     from mooring.cli.login.renewal import LoginNeededError, log_in, renew
+    from mooring.trust.discovery.errors import AnotherClusterError
 
     kept, before = login.credential, login
     try:
@@ -69,7 +70,8 @@ def current_credential(
             login = renew(replace(login, place=followed(login.place, clock)), clock, logins.write)
             logins.write(login)
     except MooringError as error:
-        if kept is not None and kept.usable(clock.now()):
+        # It would be sent to the other cluster.
+        if kept is not None and kept.usable(clock.now()) and not isinstance(error, AnotherClusterError):
             return kept
         if not interactive or not isinstance(error, LoginNeededError):
             raise

@@ -179,7 +179,7 @@ def _clusters_of(config: Kubeconfig, login: Login, user_names: Collection[str]) 
         if cluster.name in used and is_same_server:
             names.append(cluster.name)
         elif cluster.name in used and (cluster.name == login.name or cluster.name not in foreign):
-            if not _share_ca(cluster, login.place):
+            if not share_ca(cluster, login.place):
                 if cluster.name != login.name:
                     # The user's own way to the login's cluster, by a gateway for example.
                     continue
@@ -194,7 +194,7 @@ def _clusters_of(config: Kubeconfig, login: Login, user_names: Collection[str]) 
     return names
 
 
-def _share_ca(cluster: Cluster, place: Place) -> bool:
+def share_ca(cluster: Cluster, place: Place) -> bool:
     """Return True when a cluster entry and `place` have a CA in common, so that they are two addresses of one cluster."""
     try:
         ca_pem = flatten_cluster(cluster, _read).ca_pem

@@ -25,8 +25,14 @@ from urllib.parse import urlsplit
 import click
 
 from mooring.cli import cluster
-from mooring.cli.login.following import followed
-from mooring.cli.login.kubeconfigentries import KubeconfigFiles, new_login_command, plan_entries, plugin_login
+from mooring.cli.login.following import check_same, followed, remembered_id
+from mooring.cli.login.kubeconfigentries import (
+    KubeconfigFiles,
+    new_login_command,
+    plan_entries,
+    plugin_login,
+    share_ca,
+)
 from mooring.cli.login.renewal import LOOPBACK, MAX_SECRET, SECRET_IN_FORM, LoginNeededError, log_in, renew
 from mooring.cli.options.flags import WholeNumber, kubeconfig_option, usage
 from mooring.cli.printing import echo
@@ -42,11 +48,12 @@ from mooring.pki.x509 import bundles
 from mooring.secret import Secret
 from mooring.settings.declaration import https_url, split_commas
 from mooring.trust import loginrecord
+from mooring.trust.bootstraptoken.token import ends_in_token
 from mooring.trust.discovery.errors import DiscoveryError
 from mooring.trust.discovery.fetch import pinned_ca
 from mooring.trust.discovery.pins import parse_pin
 from mooring.trust.joinconfiguration import parse_endpoint
-from mooring.trust.kubeconfig import Kubeconfig, Selected, flatten_cluster
+from mooring.trust.kubeconfig import Cluster, Kubeconfig, Selected, flatten_cluster
 from mooring.trust.loginrecord import IdentitySource, Login, Place
 from mooring.trust.oidc.client import OPENID_SCOPE, REFRESH_SCOPE
 
@@ -156,6 +163,7 @@ def login(
     secret = _read_stdin(source, password_stdin)
     logins = LoginFiles(directory())
     earlier: Login | None = None
+    entries: tuple[Cluster, ...] = ()
     is_repeated = False
     if server:
         if kubeconfig or context_name:
@@ -171,7 +179,7 @@ def login(
             place = earlier.place
         else:
             chosen = cluster.selected(kubeconfig, context_name)
-            place = _place_of_context(chosen)
+            place, entries = _place_of_context(chosen), (chosen.cluster,)
             earlier = _earlier_login(chosen, kubeconfig, logins, must_exist=source.kind == loginrecord.KUBECONFIG)
         if source.kind == loginrecord.KUBECONFIG:
             is_repeated = earlier is not None
@@ -183,19 +191,22 @@ def login(
     if password_stdin and source.kind != loginrecord.PASSWORD:
         raise click.UsageError("--password-stdin needs --username")
     name = name or _default_name(place)
-    if is_repeated and not server:
-        place = followed(place, clock)
-    if is_repeated and earlier is not None and earlier.name != name:
-        # Two logins with one refresh token would end each other where it is replaced at each use.
-        source = replace(source, refresh_token=None)
+    if is_repeated and earlier is not None:
+        known_id = _known_id(place, entries, (earlier.place.cluster(),))
+        place = followed(_as_remembered(place, earlier, known_id), clock, known_id)
+        if earlier.name != name:
+            # Two logins with one refresh token would end each other where it is replaced at each use.
+            source = replace(source, refresh_token=None)
     files = KubeconfigFiles(kubeconfig_out or kubeconfig)
     found = Login(name, place, source, kind or loginrecord.CERTIFICATE, without_cluster=bool(without_cluster))
     moved = _moved_from(found, earlier, files.read(), logins)
-    for before in filter(None, map(logins.readable, [found.id, *moved])):
+    records = [*filter(None, map(logins.readable, [found.id, *moved]))]
+    for before in records:
         allowed = before.without_cluster if without_cluster is None else without_cluster
         found = replace(found, kind=kind or before.kind, without_cluster=allowed)
     plan = partial(plan_entries, login=found, earlier=moved, use=not keep_context, preferred=context_name)
-    if server and (present := plan(files.read()).cluster) is not None:
+    present = plan(files.read()).cluster
+    if server and present is not None:
         # kubectl goes to the server in the way of the entry, which stays: so does the login
         place = Place(
             place.server, place.ca_pem, present.tls_server_name, present.proxy_url, present.disable_compression
@@ -203,6 +214,12 @@ def login(
         found = replace(found, place=place)
     # Before a credential is obtained, which would be lost.
     files.check(plan)
+    if not is_repeated:
+        known_id = _known_id(place, entries, (present, *(before.place.cluster() for before in records)))
+        check_same(place, clock, known_id)
+        for before in records:
+            place = _as_remembered(place, before, known_id)
+        found = replace(found, place=place)
     try:
         try:
             with logins.locked(found.id):
@@ -270,7 +287,10 @@ def _place_of_server(server: str, ca_file: str, pins: Sequence[str], clock: Cloc
 
 
 def _server_url(text: str) -> str:
-    """Read an https URL, or an address as `mooring join` takes it. Raises ConfigError."""
+    """Read an https URL, or an address as `mooring join` takes it. Raises ConfigError, which repeats no bootstrap token."""
+    # First: an error about the URL would repeat the token, and a query of its name would send it.
+    if ends_in_token(text):
+        raise ConfigError("--server: a bootstrap token stands where the address of the server is expected")
     return https_url(text if "://" in text else f"https://{parse_endpoint(text)}", "--server").rstrip("/")
 
 
@@ -284,6 +304,23 @@ def _place_of_context(chosen: Selected) -> Place:
     url = https_url(flat.server, "server of the kubeconfig").rstrip("/")
     ca_pem = _certificates_only(flat.ca_pem, "the CA of the kubeconfig") if flat.ca_pem else b""
     return Place(url, ca_pem, flat.tls_server_name, flat.proxy_url, flat.disable_compression)
+
+
+def _known_id(place: Place, entries: Sequence[Cluster], former: Sequence[Cluster | None]) -> str:
+    """Return the id of the cluster that is remembered for a place, "" for none: in its entries, or where the login was before."""
+    same_ca = (
+        # Without any both have the CAs of the system. With another CA a person names another cluster.
+        one
+        for one in former
+        if one is not None and (share_ca(one, place) or not (one.ca_pem or one.ca_file or place.ca_pem))
+    )
+    return remembered_id(*entries, *same_ca)
+
+
+def _as_remembered(place: Place, before: Login, known_id: str) -> Place:
+    """Return the place with what an earlier login remembers of its cluster, where it is the same place of the known cluster."""
+    is_same = before.place == replace(place, published=before.place.published)
+    return before.place if is_same and remembered_id(before.place.cluster()) == known_id else place
 
 
 def _certificates_only(ca_pem: bytes, what: str) -> bytes:
