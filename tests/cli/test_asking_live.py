@@ -76,10 +76,13 @@ def test_a_pin_is_compared_before_a_machine_asks(server: LiveServer, machine: Co
     outcome = ask(server, "pinned", tmp_path, "--discovery-token-ca-cert-hash", "sha256:" + "0" * 64)
     assert "no CA of the cluster has a pinned public key" in outcome.err
     with ThreadPoolExecutor() as pool:
-        joining = pool.submit(ask, server, "pinned", tmp_path, "--discovery-token-ca-cert-hash", server.pin)
+        pinned = ("--discovery-token-ca-cert-hash", server.pin, "-o", "json")
+        joining = pool.submit(ask, server, "pinned", tmp_path, *pinned)
         (found,) = asking(machine, "pinned")
         machine.done("machine", "approve", found["request"], "--code", found["code"])
-        assert joining.result().code == 0
+        outcome = joining.result()
+    assert json.loads(outcome.out)["joined"]
+    assert f"the code of this machine is {found['code']}" in outcome.err, "where it is seen while the machine waits"
 
 
 def test_of_two_machines_of_one_name_the_code_says_which(

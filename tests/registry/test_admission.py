@@ -31,7 +31,7 @@ from mooring.identity import ANONYMOUS_USER, API_SERVER_USER, MASTERS, NODE_PREF
 from mooring.pki.keys import generate_key
 from mooring.pki.x509.requests import build_request
 from mooring.registry.admission import certificates
-from mooring.registry.admission.certificates import SettledTombstones
+from mooring.registry.admission.certificates import IN_FLIGHT, JoinRequests, SettledTombstones
 from mooring.registry.admission.noderestriction import forbidden_labels
 from mooring.registry.admission.nodes import NodeMembership
 from mooring.registry.admission.request import AdmissionRequest
@@ -183,12 +183,63 @@ def test_a_machine_without_a_credential_may_not_ask(
         asking(new, *stored, **more)
 
 
-def test_a_large_request_without_a_credential_is_refused() -> None:
-    large = base64.b64encode(
-        build_request(KEY, NODE_PREFIX + "n1", (NODES,), tuple(f"n{i}.test" for i in range(900)))
-    ).decode()
-    with pytest.raises(ForbiddenError, match="at most 8192 bytes"):
-        asking(csr(large, KUBELET_CLIENT))
+def waiting_with(**metadata: Any) -> Obj:
+    return {**WAITING, "metadata": {**WAITING["metadata"], **metadata}}
+
+
+def named_request(*names: str, organizations: Sequence[str] = (NODES,), common_name: str = NODE_PREFIX + "n1") -> Obj:
+    text = base64.b64encode(build_request(KEY, common_name, organizations, names)).decode()
+    return csr(text, KUBELET_CLIENT)
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        pytest.param(named_request("a.test"), "DNS subjectAltNames", id="another name of the machine"),
+        pytest.param(named_request(organizations=(NODES, MASTERS)), "subject organization", id="another group"),
+        pytest.param(named_request(organizations=(MASTERS,)), "subject organization", id="a group of administrators"),
+        pytest.param(named_request(common_name=NODE_PREFIX), "RFC 1123 subdomain", id="no name"),
+        pytest.param(
+            named_request(common_name=NODE_PREFIX + "N\x1b[31m"), "RFC 1123 subdomain", id="no name of a node"
+        ),
+        pytest.param({**WAITING, "spec": {**WAITING["spec"], "usages": ["server auth"]}}, "usages", id="another usage"),
+        pytest.param(waiting_with(finalizers=["a.test/x"]), "has no finalizers", id="a finalizer"),
+        pytest.param(waiting_with(labels={"a": "b"}), "has no labels", id="labels"),
+        pytest.param(waiting_with(ownerReferences=[{"uid": "u"}]), "has no ownerReferences", id="an owner"),
+        pytest.param(waiting_with(annotations={"a": "b" * 8192}), "at most 8192 bytes", id="a large annotation"),
+    ],
+)
+def test_what_is_more_than_a_request_of_a_node_needs_a_credential(new: Obj, message: str) -> None:
+    with pytest.raises(ForbiddenError, match=message):
+        asking(new)
+
+
+def test_requests_that_are_being_written_count() -> None:
+    plugin = JoinRequests()
+    view: list[Obj] = []
+
+    def ask(name: str, at: datetime = EPOCH, *, dry_run: bool = False) -> None:
+        made = request(
+            "certificatesigningrequests",
+            "CREATE",
+            user=ANONYMOUS_USER,
+            name=name,
+            new=WAITING,
+            views={"certificatesigningrequests": FixedView(view)},
+            dry_run=dry_run,
+        )
+        plugin.admit(dataclasses.replace(made, change=dataclasses.replace(made.change, source="192.0.2.7", now=at)))
+
+    for name in ("a", "b", "c", "c", "d"):
+        ask("dry", dry_run=True)
+        ask(name)
+    with pytest.raises(ForbiddenError, match="too many"):
+        ask("e")
+    view = [asked(f"w{name}", name=name) for name in "ab"]
+    with pytest.raises(ForbiddenError, match="too many"):
+        ask("e")
+    ask("a")
+    ask("e", EPOCH + IN_FLIGHT)
 
 
 # -- namespaces -----------------------------------------------------------------------------------------------------

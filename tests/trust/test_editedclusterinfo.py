@@ -24,6 +24,7 @@ from mooring.trust.discovery.editedclusterinfo import (
     is_new_edit,
     join_problem,
     misses,
+    published_id,
     published_pins,
     rollover_obstacle,
     usable_problem,
@@ -344,3 +345,9 @@ def test_a_ca_whose_key_cannot_be_pinned_is_not_the_clusters_own(monkeypatch: py
 
     monkeypatch.setattr(editedclusterinfo, "pin_of", refuse)
     assert cas([NEW], ended=[OLD]).follow(text_of(OLD)) == text_of(OLD)
+
+
+def test_the_published_id_is_that_of_the_extension() -> None:
+    info = config_map("https://a.test:6443", OLD.certificate_pem, cluster_id="a-b-c")
+    assert published_id(info) == "a-b-c"
+    assert published_id({"data": {}}) == ""

@@ -16,6 +16,7 @@ from mooring.trust.discovery.refresh import (
     MergeBase,
     Refreshed,
     digest,
+    first_published,
     follow_cluster,
     merge_base,
     merge_published,
@@ -148,6 +149,8 @@ def test_a_cluster_of_another_id_is_not_followed_though_its_ca_is_the_same(read:
     net.servers[B] = Server(info(B, cluster_id="one"))
     assert order(net.drive(read(known(A, B), base(A, B, cluster_id="one")))) == [B]
     assert order(net.drive(read(known(A, B), base(B, cluster_id="one")))) == [B], "an address that was set here"
+    responding, _ = net.drive(first_published(known(A, B), "one"))
+    assert responding.name == B
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,9 @@ def _join_with_document(plan: JoinPlan | None, options: JoinOptions, wanted: Age
         if progress.seconds is not None:
             step["seconds"] = round(progress.seconds, 6)
         steps.append(step)
+        if plan is not None and plan.asks and not progress.transient:
+            # A person compares the code while the machine waits.
+            echo(flags.line(progress), err=True)
 
     document: dict[str, Any] = {
         "kind": "JoinResult",

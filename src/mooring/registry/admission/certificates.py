@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from mooring.api.certificates import podcertificaterequest
@@ -20,6 +21,8 @@ from mooring.api.mooring.lineagerecord import MAX_TRIMMED, MIN_RETENTION, Trimme
 from mooring.api.mooring.lineagerecord import PLURAL as LINEAGE_RECORDS
 from mooring.api.objectmeta import spec_of
 from mooring.api.view import View, ViewFollower
+from mooring.apimachinery.codec.json import encode_json
+from mooring.apimachinery.names import dns1123_subdomain_errors
 from mooring.apimachinery.schema import Obj
 from mooring.authn.cel import CelError
 from mooring.authn.joinrule import compile_rule
@@ -34,6 +37,7 @@ from mooring.pki.x509.signers import (
     CREDENTIAL,
     KUBE_APISERVER_CLIENT,
     KUBE_APISERVER_CLIENT_KUBELET,
+    SIGNERS,
     SUPERVISOR_SIGNERS,
     issued_request,
 )
@@ -219,15 +223,18 @@ def _user(request: AdmissionRequest, parsed: CertificateRequest) -> str | None:
 # JoinRequests: requests of machines without any credential, which a person approves (docs/join-by-asking.md).
 #
 # Rules kept here:
-# * Only CREATE of a CertificateSigningRequest by `system:anonymous` is judged. It may ask for the client certificate of a node, in
-#   REQUEST_SIZE bytes, from the networks of the setting, also where an administrator has bound the right.
-# * At most MOST_WAITING such requests wait, and MOST_OF_A_SOURCE of one address. A request has a name that follows from its key, so
-#   that a machine that repeats it finds it again.
+# * Only CREATE of a CertificateSigningRequest by `system:anonymous` is judged, also where an administrator has bound the right.
+#   It has REQUEST_SIZE bytes at most, comes from the networks of the setting, and nothing in its metadata keeps it. It asks for
+#   what the signer of a node's client certificate signs.
+# * At most MOST_WAITING such requests wait, and MOST_OF_A_SOURCE of one address. Those count, too, that were admitted IN_FLIGHT ago
+#   and are not stored yet. A repeated request, whose name is known, is left to the answer that it exists.
 # * A machine whose request was denied is told so for as long as the denied request is kept, whatever key it makes.
 
 REQUEST_SIZE = 8 << 10
 MOST_WAITING = 100
 MOST_OF_A_SOURCE = 4
+IN_FLIGHT = timedelta(seconds=10)
+_REFUSED_METADATA = ("finalizers", "ownerReferences", "labels")
 
 
 class JoinRequests:
@@ -237,29 +244,35 @@ class JoinRequests:
         self._networks = networks
         self._follower = ViewFollower()
         self._asked: dict[str, Obj] = {}
+        self._admitted: dict[str, tuple[str, datetime]] = {}
+        """Sources and times of requests that may not be stored yet, by name."""
 
     def admit(self, request: AdmissionRequest) -> None:
         if request.operation != "CREATE" or request.resource != CSRS or request.user.username != ANONYMOUS:
             return
-        parsed, new = parse_new_request(request), request.new or {}
-        node = parsed.common_name.removeprefix(NODE_PREFIX) if parsed is not None else ""
-        if parsed is None or node == parsed.common_name or _signer(new) != KUBE_APISERVER_CLIENT_KUBELET:
-            raise request.forbidden("without a credential, only the client certificate of a node can be requested")
-        if len(str(new["spec"].get("request", ""))) > REQUEST_SIZE * 4 // 3:
-            raise request.forbidden(f"a request without a credential has at most {REQUEST_SIZE} bytes")
-        source = request.change.source
+        source, node = request.change.source, _asking_node(request)
         if not is_in(source, self._networks):
             raise request.forbidden("requests without a credential are not accepted from this network")
-        asked = self._asked_in(request.views[CSRS])
-        for one in asked:
+        asked, now = self._asked_in(request.views[CSRS]), request.change.now
+        if request.name in asked:
+            return
+        for one in asked.values():
             if requested_node(one) == node and source_address_of(one) == source and (why := _denial(one)):
                 raise request.forbidden(f"{DENIED_BEFORE}: {why}")
-        waiting = [one for one in asked if is_undecided(one)]
-        if len(waiting) >= MOST_WAITING or sum(source_address_of(one) == source for one in waiting) >= MOST_OF_A_SOURCE:
+        self._admitted = {
+            name: found
+            for name, found in self._admitted.items()
+            if name not in asked and now - found[1] < IN_FLIGHT and name != request.name
+        }
+        sources = [source_address_of(one) for one in asked.values() if is_undecided(one)]
+        sources += [found for found, _ in self._admitted.values()]
+        if len(sources) >= MOST_WAITING or sources.count(source) >= MOST_OF_A_SOURCE:
             raise request.forbidden("too many requests without a credential wait for a person: try again later")
+        if not request.dry_run:
+            self._admitted[request.name] = (source, now)
 
-    def _asked_in(self, view: View) -> Sequence[Obj]:
-        """Return the requests that were made without a credential."""
+    def _asked_in(self, view: View) -> Mapping[str, Obj]:
+        """Return the requests that were made without a credential, by name."""
         changes = self._follower.changes(view)
         if changes is not None:
             starts_over, objects = changes
@@ -269,7 +282,26 @@ class JoinRequests:
                 self._asked.pop(name, None)
                 if obj is not None and spec_of(obj).get("username") == ANONYMOUS:
                     self._asked[name] = obj
-        return tuple(self._asked.values())
+        return self._asked
+
+
+def _asking_node(request: AdmissionRequest) -> str:
+    """Return the node for which a machine without a credential asks. Raises ForbiddenError."""
+    parsed, new = parse_new_request(request), request.new or {}
+    node = parsed.common_name.removeprefix(NODE_PREFIX) if parsed is not None else ""
+    if parsed is None or node == parsed.common_name or _signer(new) != KUBE_APISERVER_CLIENT_KUBELET:
+        raise request.forbidden("without a credential, only the client certificate of a node can be requested")
+    problems = SIGNERS[KUBE_APISERVER_CLIENT_KUBELET].refusals(parsed, spec_of(new).get("usages") or ())
+    if problems := [*problems, *dns1123_subdomain_errors(node)]:
+        raise request.forbidden(
+            f"without a credential, only the client certificate of a node can be requested: {problems[0]}"
+        )
+    metadata = new.get("metadata") or {}
+    if kept := next((field for field in _REFUSED_METADATA if metadata.get(field)), ""):
+        raise request.forbidden(f"a request without a credential has no {kept}")
+    if len(encode_json({**new, "metadata": {**metadata, "managedFields": None}})) > REQUEST_SIZE:
+        raise request.forbidden(f"a request without a credential has at most {REQUEST_SIZE} bytes")
+    return node
 
 
 DENIED_BEFORE = "an administrator has denied this machine"
