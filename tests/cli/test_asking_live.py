@@ -101,6 +101,22 @@ def test_of_two_machines_of_one_name_the_code_says_which(
     assert any("was denied (JoinRequestDenied: a stranger)" in one.err for one in outcomes)
 
 
+def test_the_name_of_a_member_is_given_to_a_machine_that_asks_with_a_word_of_its_own(
+    server: LiveServer, machine: CommandLine, tmp_path: Path
+) -> None:
+    token = ("--token", server.create_token().reveal(), "--discovery-token-ca-cert-hash", server.pin)
+    machine.done("join", server.endpoint, *token, "--root", str(tmp_path / "first"), "--node-name", "kept")
+    with ThreadPoolExecutor() as pool:
+        joining = pool.submit(ask, server, "kept", tmp_path / "second")
+        (found,) = asking(machine, "kept")
+        assert found["nameOwner"].startswith("sha256:")
+        assert "kept (taken)" in machine.done("machine", "list", "--pending")
+        refused = machine("machine", "approve", "kept", "--code", found["code"])
+        assert (refused.code, "belongs to a member with another key" in refused.err) == (1, True)
+        machine.done("machine", "approve", "kept", "--code", found["code"], "--replace")
+        assert joining.result().code == 0
+
+
 def test_a_denied_machine_that_goes_on_asking(server: LiveServer, machine: CommandLine, tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         joining: Future[Outcome] = pool.submit(ask, server, "denied", tmp_path)

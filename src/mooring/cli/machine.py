@@ -15,6 +15,9 @@ import click
 from mooring.api.certificates.requestrecords import APPROVED, DENIED, source_address_of
 from mooring.api.certificates.requeststate import is_undecided, requested_node
 from mooring.api.mooring.authorizedmachine import KIND, PLURAL
+from mooring.api.mooring.membership import has_ended, may_use_name
+from mooring.api.mooring.nodeidentity import PLURAL as IDENTITIES
+from mooring.api.mooring.nodeidentity import keys_of
 from mooring.api.objectmeta import spec_of
 from mooring.api.paths import API_VERSION
 from mooring.apimachinery.codec.json import base64_field
@@ -277,6 +280,8 @@ class AskingMachine:
     node: str
     code: str
     request: Obj
+    owner: str = ""
+    """Key of the member that has the name; "" for a name that is free, or this machine's own."""
 
     def document(self) -> dict[str, Any]:
         metadata = self.request["metadata"]
@@ -285,6 +290,7 @@ class AskingMachine:
             "code": self.code,
             "source": source_address_of(self.request),
             "publicKey": key_of(self.request),
+            "nameOwner": self.owner,
             "says": facts_of(self.request),
             "request": metadata["name"],
             "created": metadata.get("creationTimestamp", ""),
@@ -306,8 +312,27 @@ async def _asking(client: ClusterClient) -> Sequence[AskingMachine]:
             parsed = parse_request(base64_field(spec_of(one).get("request")))
         except PkiError:
             continue
-        found.append(AskingMachine(requested_node(one), comparison_code(public_key_der(parsed.public_key), pins), one))
+        node, code = requested_node(one), comparison_code(public_key_der(parsed.public_key), pins)
+        owner = await _owner(client, node, f"sha256:{parsed.key_fingerprint}")
+        found.append(AskingMachine(node, code, one, owner))
     return found
+
+
+async def _owner(client: ClusterClient, node: str, key: str) -> str:
+    """Return the newest key of the member that has a name, unless it is `key`; "" for a free name."""
+    identity, kept = await _found(client, IDENTITIES, node), await _found(client, "nodes", node)
+    if identity is None:
+        return "unknown" if kept is not None else ""
+    if has_ended(identity, kept) or may_use_name(identity, key, ""):
+        return ""
+    return str(keys_of(identity)[-1].get("publicKey"))
+
+
+async def _found(client: ClusterClient, plural: str, name: str) -> Obj | None:
+    try:
+        return await client.get(plural, name)
+    except NotFoundError:
+        return None
 
 
 def _print_asking(found: Sequence[AskingMachine], form: str) -> None:
@@ -323,7 +348,7 @@ def _print_asking(found: Sequence[AskingMachine], form: str) -> None:
         columns = ("NODE", "CODE", "SOURCE", "SAYS", "REQUEST")
         rows = [
             (
-                one.node,
+                f"{one.node} (taken)" if one.owner else one.node,
                 one.code,
                 source_address_of(one.request) or "unknown",
                 ",".join(f"{name}={value}" for name, value in facts_of(one.request).items()),
@@ -353,10 +378,19 @@ def _chosen_machine(found: Sequence[AskingMachine], name: str, code: str) -> Ask
     return fitting[0]
 
 
-def _decided(name: str, code: str, decision: CsrDecision, chosen: ChosenCluster, *, compares: bool) -> Obj:
+def _decided(
+    name: str, code: str, decision: CsrDecision, chosen: ChosenCluster, *, replaces: bool | None = None
+) -> Obj:
+    """Decide about one machine. `replaces`: an approval may take the name from a member; None for a denial."""
+
     async def work(client: ClusterClient) -> Obj:
         one = _chosen_machine(await chosen.retry(partial(_asking, client)), name, code)
-        if compares and not code:
+        if replaces is False and one.owner:
+            raise ConfigError(
+                f"the name {one.node} belongs to a member with another key ({one.owner}): let this machine ask under another "
+                "--node-name, or give --replace, which ends the membership of the other one"
+            )
+        if replaces is not None and not code:
             _compare(one)
         # By its uid, so that a request that was made again while a person compares is not decided.
         about = replace(decision, uid=one.request["metadata"].get("uid", ""))
@@ -382,16 +416,19 @@ _CODE = click.option(
 @click.command("approve")
 @click.argument("name")
 @_CODE
+@click.option(
+    "--replace", "replaces", is_flag=True, help="Take the name from the member that has it, whose key counts no more."
+)
 @output_option(*SHOWN)
 @changing_options
-def approve(name: str, code: str, output: str, chosen: ChosenCluster) -> None:
+def approve(name: str, code: str, replaces: bool, output: str, chosen: ChosenCluster) -> None:
     """Let a machine that asks join. NAME is that of its node, or of its request.
 
     Compare the code first: a machine that shows another one sees another cluster.
     """
     message = "A person has compared the code of the machine."
     decision = CsrDecision(condition=APPROVED, message=message, reason="JoinRequestApproved")
-    _report(_decided(name, code, decision, chosen, compares=True), "approved", output)
+    _report(_decided(name, code, decision, chosen, replaces=replaces), "approved", output)
 
 
 @click.command("deny")
@@ -405,7 +442,7 @@ def approve(name: str, code: str, output: str, chosen: ChosenCluster) -> None:
 def deny(name: str, code: str, reason: str, output: str, chosen: ChosenCluster) -> None:
     """Refuse a machine that asks. For a day it may not ask again under the name from its address."""
     decision = CsrDecision(condition=DENIED, message=reason, reason="JoinRequestDenied")
-    _report(_decided(name, code, decision, chosen, compares=False), "denied", output)
+    _report(_decided(name, code, decision, chosen), "denied", output)
 
 
 def _report(decided: Obj, word: str, form: str) -> None:
