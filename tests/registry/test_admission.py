@@ -214,8 +214,13 @@ def test_what_is_more_than_a_request_of_a_node_needs_a_credential(new: Obj, mess
         asking(new)
 
 
+def test_a_server_without_the_setting_takes_no_request_without_a_credential() -> None:
+    with pytest.raises(ForbiddenError, match="this server takes no requests without a credential"):
+        JoinRequests().admit(request("certificatesigningrequests", "CREATE", user=ANONYMOUS_USER, new=WAITING))
+
+
 def test_requests_that_are_being_written_count() -> None:
-    plugin = JoinRequests()
+    plugin = JoinRequests(())
     view: list[Obj] = []
 
     def ask(name: str, at: datetime = EPOCH, *, dry_run: bool = False) -> None:

@@ -273,6 +273,10 @@ async def _check_is_served(client: ClusterClient) -> None:
 # * Without `--code` a person compares it on the terminal. Of several machines that ask under one name the code says which.
 
 
+MOST_SHOWN = 48
+"""Characters of what a machine says of itself that the table shows; -o json has all."""
+
+
 @dataclass(frozen=True, slots=True)
 class AskingMachine:
     """A machine that asks to join, and what a person compares."""
@@ -351,12 +355,17 @@ def _print_asking(found: Sequence[AskingMachine], form: str) -> None:
                 f"{one.node} (taken)" if one.owner else one.node,
                 one.code,
                 source_address_of(one.request) or "unknown",
-                ",".join(f"{name}={value}" for name, value in facts_of(one.request).items()),
+                _shortened(",".join(f"{name}={value}" for name, value in facts_of(one.request).items())),
                 one.request["metadata"]["name"],
             )
             for one in found
         ]
         printed.print_table(columns, rows)
+
+
+def _shortened(text: str) -> str:
+    """Return what a row of the table has room for: a stranger wrote the text."""
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
 
 
 def _chosen_machine(found: Sequence[AskingMachine], name: str, code: str) -> AskingMachine:

@@ -135,13 +135,14 @@ def build_registry(
     storage = encryption.storage
     authorizers = authz.build(config[AuthorizationSettings].authorization_mode)
 
+    nodes = config[NodeSettings]
     plugins = admission.build(
         config[AdmissionSettings].disable_admission_plugins,
         services=config[NetworkSettings].service_cluster_ip_range,
         accepts_tokens=config[BootstrapTokenSettings].enable_bootstrap_token_auth,
-        join_request_networks=config[NodeSettings].join_requests_allow_cidr,
+        join_request_networks=nodes.join_requests_allow_cidr if nodes.join_requests else None,
     )
-    records = deletion_records(ends_membership=config[NodeSettings].deletion_ends_membership)
+    records = deletion_records(ends_membership=nodes.deletion_ends_membership)
     kinds = tuple(BY_PLURAL.values())
     registry = Registry(storage, kinds, clock, entropy, plugins, authorizers, records, storage.is_stale, observe)
     rbac = next((one for one in authorizers if isinstance(one, Rbac)), None) or Rbac()

@@ -240,7 +240,8 @@ _REFUSED_METADATA = ("finalizers", "ownerReferences", "labels")
 class JoinRequests:
     name = "JoinRequests"
 
-    def __init__(self, networks: tuple[Network, ...] = ()) -> None:
+    def __init__(self, networks: tuple[Network, ...] | None = None) -> None:
+        """`networks`: those of the setting, none for all; None where this server takes no such requests."""
         self._networks = networks
         self._follower = ViewFollower()
         self._asked: dict[str, Obj] = {}
@@ -250,6 +251,9 @@ class JoinRequests:
     def admit(self, request: AdmissionRequest) -> None:
         if request.operation != "CREATE" or request.resource != CSRS or request.user.username != ANONYMOUS:
             return
+        if self._networks is None:
+            # The right may have been given by another server, or by an administrator.
+            raise request.forbidden("this server takes no requests without a credential (--join-requests)")
         source, node = request.change.source, _asking_node(request)
         if not is_in(source, self._networks):
             raise request.forbidden("requests without a credential are not accepted from this network")

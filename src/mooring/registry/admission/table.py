@@ -88,12 +88,12 @@ def build(
     services: Network = DEFAULT_RANGE,
     *,
     accepts_tokens: bool = True,
-    join_request_networks: tuple[Network, ...] = (),
+    join_request_networks: tuple[Network, ...] | None = None,
 ) -> tuple[Admission, ...]:
     """Return all plugins but the disabled ones, in order. Raises ConfigError for names that cannot be disabled.
 
     `services` is the address range of Services. `accepts_tokens`: the server accepts bootstrap tokens. `join_request_networks`:
-    those from which machines without a credential may ask; none for all.
+    those from which machines without a credential may ask, none for all; None where they may not.
     """
     for name in disabled:
         if name not in ADMISSION or name in ALWAYS_ENABLED:
