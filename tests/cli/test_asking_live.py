@@ -83,6 +83,7 @@ def test_a_pin_is_compared_before_a_machine_asks(server: LiveServer, machine: Co
         outcome = joining.result()
     assert json.loads(outcome.out)["joined"]
     assert f"the code of this machine is {found['code']}" in outcome.err, "where it is seen while the machine waits"
+    assert "mooring csr approve" not in outcome.all, "which compares no code"
 
 
 def test_of_two_machines_of_one_name_the_code_says_which(

@@ -415,8 +415,10 @@ class _Waiting:
             return f"the server cannot be asked about the request {self._name}: {self._failure}"
         if self._approved:
             return f"the request {self._name} is approved, but no signer has issued its certificate yet"
-        approve = how_to_approve(self._name)
-        return f"the request {self._name} is not approved yet{self._held}; approve it with {approve}"
+        return f"the request {self._name} is not approved yet{self._held}; {self._how_to_approve()}"
+
+    def _how_to_approve(self) -> str:
+        return how_to_approve(self._name, is_compared=self._polls)
 
     def timeout_message(self) -> str:
         name, seconds = self._name, f"{self._seconds:g} s"
@@ -427,10 +429,8 @@ class _Waiting:
                 f"the request {name} was approved, but no certificate was issued within {seconds}; "
                 f"see whether the server's controllers run, {self._advice.undecided}"
             )
-        return (
-            f"the request {name} was not approved within {seconds}{self._held}; approve it with {how_to_approve(name)}, "
-            f"{self._advice.undecided}"
-        )
+        undecided = f"{self._how_to_approve()}, {self._advice.undecided}"
+        return f"the request {name} was not approved within {seconds}{self._held}; {undecided}"
 
 
 def issued_pair(issued: bytes, key: PrivateKey, request: NodeRequest, now: datetime, skew: str = "") -> Pair:
@@ -449,9 +449,11 @@ def issued_pair(issued: bytes, key: PrivateKey, request: NodeRequest, now: datet
     return pair
 
 
-def how_to_approve(name: str) -> str:
-    """Return the commands that approve the request `name`."""
-    return f"`mooring csr approve {name}` or `kubectl certificate approve {name}`"
+def how_to_approve(name: str, *, is_compared: bool = False) -> str:
+    """Return how the request `name` is approved. `is_compared`: by a person who compares the code of a machine that asks."""
+    if is_compared:
+        return f"compare the code of this machine, and approve it with `mooring machine approve {name}`"
+    return f"approve it with `mooring csr approve {name}` or `kubectl certificate approve {name}`"
 
 
 def certificate_of(request: Obj) -> bytes:

@@ -176,9 +176,10 @@ class OneShotRequest:
             self._state.drop_pending_key()
             raise
         except asyncio.CancelledError:
+            approve = certificaterequest.how_to_approve(request.name, is_compared=bool(self._compared))
             self._steps.say(
-                f"interrupted; the request {request.name} is still pending: approve it with "
-                f"{certificaterequest.how_to_approve(request.name)}, then join again: it goes on with the same request",
+                f"interrupted; the request {request.name} is still pending: {approve}, then join again: it goes on with the same "
+                "request",
                 kept=True,
             )
             raise

@@ -376,8 +376,8 @@ def _chosen_machine(found: Sequence[AskingMachine], name: str, code: str) -> Ask
     fitting = [one for one in named if not code or same_code(one.code, code)]
     if not fitting:
         raise ConfigError(
-            f'no machine that asks as "{name}" has the code {code}: it sees another cluster, or another machine asks; nothing was '
-            "decided"
+            f'no machine that asks as "{name}" has the code {code}: it sees another cluster or the CAs of before a rollover, or '
+            "another machine asks; nothing was decided"
         )
     if len(fitting) > 1:
         codes = ", ".join(one.code for one in fitting)

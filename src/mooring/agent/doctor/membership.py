@@ -158,7 +158,7 @@ def _judge_request(found: Obj, name: str) -> Judgement:
             reason = by_type[kind].get("message") or by_type[kind].get("reason") or "no reason is given"
             return failed(f"the request {name} {word}: {reason}", "join again with a token that fits", request=name)
     if "Approved" not in by_type:
-        approve = f"approve it with {certificaterequest.how_to_approve(name)}"
+        approve = certificaterequest.how_to_approve(name)
         why = certificaterequest.reason_suffix(by_type.get(certificaterequest.HELD, {}))
         return failed(f"the request {name} waits for a person{why}", approve, request=name)
     if certificaterequest.certificate_of(found):
