@@ -98,8 +98,8 @@ def test_the_order_is_that_of_kube_apiserver(tmp_path: Path) -> None:
         names = [one.name for one in way.server.assembly.trust.authentication.authenticators]
         assert names == [
             "request-header", "client-certificate", "node-recovery", "token-file", "legacy-service-account",
-            "service-account", "bootstrap-token", "user-token", "oidc", "webhook", "password-file", "keystone", "guest",
-            "anonymous",
+            "service-account", "bootstrap-token", "join-rule", "user-token", "oidc", "webhook", "password-file", "keystone",
+            "guest", "anonymous",
         ]  # fmt: skip
         certificate = connection([way.client.der])
         assert (await who(way.server, via=certificate, token=FILE_TOKEN))["username"] == "jane", (

@@ -29,7 +29,7 @@ from mooring.trust.discovery.errors import NotKubernetesError
 from tests.kubeadm.peers import node_request
 from tests.support.kubernetespeer import DEFINITIONS, KubernetesPeer, kubernetes_peer
 
-KINDS = ("authorizedmachines", "certificaterevocations", "lineagerecords", "nodeidentities")
+KINDS = ("authorizedmachines", "certificaterevocations", "joinrules", "lineagerecords", "nodeidentities")
 APPROVER = "certificatesigningrequest-approving-controller"
 REQUESTS = "certificatesigningrequests"
 DENYLIST = "certificaterevocations"

@@ -68,6 +68,7 @@ BODIES: dict[str, Obj] = {
     "clusterrolebindings": {"roleRef": {**RBAC, "kind": "ClusterRole", "name": "r"}},
     "authorizedmachines": {"spec": {"nodeName": "x"}},
     "certificaterevocations": {"spec": {"serialNumber": "1"}},
+    "joinrules": {"spec": {"issuer": {"url": "https://id.example"}, "claims": [{"claim": "sub", "value": "x"}]}},
     "certificateauthorityrollovers": {"spec": {"phase": "TrustBoth"}},
     "clustertrustbundles": {"spec": {"trustBundle": ThrowawayCA().certificate_pem.decode()}},
     "clustertrustbundles.certificates.k8s.io": {"spec": {"trustBundle": ThrowawayCA().certificate_pem.decode()}},

@@ -42,6 +42,7 @@ from tests.support.refused import (
     from_elsewhere,
     hooked,
     id_token,
+    identity_token,
     keystone,
     long_unused,
     member,
@@ -67,6 +68,8 @@ EXPLAIN = "/debug/authentication/refusals"
 
 DEMANDING = (x509.PolicyConstraints(require_explicit_policy=0, inhibit_policy_mapping=None), True)
 CASES: Mapping[str, Case] = {
+    "claims-not-allowed": identity_token(sub="another"),
+    "join-rule-ended": identity_token(sub="machine", ended=True),
     "nothing-offered": nothing(),
     "path-not-anonymous": nothing("{enabled: true, conditions: [{path: /livez}]}"),
     "network-not-anonymous": from_elsewhere(),

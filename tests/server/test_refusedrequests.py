@@ -45,6 +45,7 @@ async def test_a_refused_token_is_told_step_by_step_to_the_operator_alone(server
         ("legacy-service-account", "not-mine", None),
         ("service-account", "not-mine", None),
         ("bootstrap-token", "refused", "wrong-secret"),
+        ("join-rule", "not-mine", None),
         ("user-token", "not-mine", None),
     ]
     assert "fedcba9876543210" not in json.dumps(told)

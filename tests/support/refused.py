@@ -22,6 +22,7 @@ from mooring.apimachinery.schema import Obj
 from mooring.authn import plugin
 from mooring.authn.oidc.authenticator import Published
 from mooring.authn.serviceaccountsettings import DEFAULT_ISSUER
+from mooring.clock import rfc3339
 from mooring.identity import NODES
 from mooring.pki.jwt.keyset import parse_key_set
 from mooring.pki.jwt.serviceaccount import LEGACY_ISSUER, Bound, LegacyToken, bound_claims
@@ -303,6 +304,23 @@ def id_token(ready: bool = True, rules: bool = False, kid: str = "k", **claims: 
         return {"authentication_config": str(file)}
 
     return Case(drive, options)
+
+
+def identity_token(*, sub: str, ended: bool = False) -> Case:
+    """Send an identity token, where a join rule lets in the subject `machine`; `ended`: until a second ago."""
+
+    async def drive(server: Server) -> Reply:
+        now = server.clock.now()
+        issuer = {"url": IDP, "jwks": key_set(public(key_for("RS256"))).decode()}
+        spec: Obj = {"issuer": issuer, "audiences": ["us"], "claims": [{"claim": "sub", "value": "machine"}]}
+        if ended:
+            spec["expirationTimestamp"] = rfc3339(now - timedelta(seconds=1))
+        made = await server.post("/apis/mooring.dev/v1alpha1/joinrules", {"metadata": {"name": "r"}, "spec": spec})
+        assert made.status == 201, made.text
+        claims = {"iss": IDP, "aud": "us", "sub": sub, "jti": "1", "exp": int(now.timestamp()) + 600}
+        return await server.get(SECRETS, token=signed(claims, key_for("RS256"), kid="k"))
+
+    return Case(drive)
 
 
 # ── webhooks, Keystone, password files ───────────────────────────────────────────────────────────────────────────

@@ -205,3 +205,17 @@ def test_groups_need_the_authentication_usage() -> None:
 def test_tokens_are_compared_by_value() -> None:
     assert tokens.parse_token(GOOD) == BootstrapToken("07401b", Secret("f395accd246ae52d"))
     assert tokens.parse_token(GOOD) != BootstrapToken("07401b", Secret("f395accd246ae52e"))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (GOOD, True),
+        (f"https://x{GOOD.upper()}.test:6443", True),
+        (f"https://x.{GOOD.upper()}.test:6443", True),
+        ("07401b.test", False),
+    ],
+)
+def test_a_text_may_have_a_token_of_an_id_in_it(text: str, found: bool) -> None:
+    assert tokens.has_token_of(text, "07401b") is found
+    assert not tokens.has_token_of(text, "07401c")

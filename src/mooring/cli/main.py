@@ -32,6 +32,7 @@ SECRET_OPTIONS = frozenset(
         "--certificate-key",
         "--cluster-secret",
         "--discovery-token",
+        "--identity-token-command",
         "--new-token",
         "--notify-url",
         "--server-token",

@@ -100,6 +100,11 @@ def ends_in_token(text: str) -> bool:
     return _ENDING.search(text) is not None
 
 
+def has_token_of(text: str, token_id: str) -> bool:
+    """Return True when a text has the form of a token with this id in it, at any place and in any case."""
+    return any(found[1] == token_id for found in _TOKEN.finditer(text.lower()))
+
+
 def may_hold_token(text: str) -> bool:
     """Return True when a text that is wrong in its place may have a bootstrap token or a token of k3s in it, damaged or not."""
     return ends_in_token(text) or _K3S.search(text) is not None
